@@ -289,6 +289,24 @@ def test_what_follows_an_update_that_was_not_recorded_is_no_first_difference(bac
     assert result.first_divergence and result.first_divergence.kind == "update"
 
 
+def test_masks_of_a_flattened_image_are_those_of_its_pixels(backends: list[Backend], tmp_path: Path):
+    """Keras flattens channels last, and PyTorch channels first."""
+    edits = [
+        ("train.py", ".permute(0, 2, 3, 1)", ""),
+        (
+            "train.py",
+            "self.head(self.dropout(torch.relu(self.hidden(x))))",
+            "self.head(torch.relu(self.hidden(self.dropout(x))))",
+        ),
+        (
+            "train_loop.py",
+            "self.head(self.dropout(self.hidden(self.flatten(x)), training=training))",
+            "self.head(self.hidden(self.dropout(self.flatten(x), training=training)))",
+        ),
+    ]
+    assert _matches(_compared("loop", edits, backends, tmp_path))
+
+
 def test_one_target_of_several_losses_may_be_several_of_fit(backends: list[Backend], tmp_path: Path):
     edits = [
         ("train_heads.py", "nn.Linear(16, 1)", "nn.Linear(16, CLASSES)"),

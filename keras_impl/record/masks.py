@@ -28,6 +28,7 @@ from parity.core import random
 from parity.core.errors import UsageError
 from parity.core.patches import applied
 from parity.data.masks import Draws
+from parity.pairs.weights.layouts import Unfolded
 from parity.trace.keys import MODEL
 
 SUPPORTED = (
@@ -54,6 +55,7 @@ OTHERS = (
     keras.layers.AdditiveAttention,
 )
 NoiseShape = Sequence[int | None] | None
+Order = list[int] | Unfolded
 ATTENTIONS = (MultiheadAttention, keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention)
 
 
@@ -122,11 +124,11 @@ class OrderedMasks(Draws):
     """Draws the dropout masks of a user's model, which runs eagerly, or is `traced` once and executed often.
 
     A mask is identified by the number of its draw within the step, counted among tensors with the same number of
-    elements. `axes(shape)` returns, for a tensor in the layer that is being called, its axes in PyTorch's order, or
-    None if they are in it already.
+    elements. `axes(shape)` returns, for a tensor in the layer that is being called, its axes in PyTorch's order, also
+    of an image that is flattened, or None if they are in it already.
     """
 
-    def __init__(self, seed: int, axes: Callable[[tuple[int, ...]], list[int] | None], traced: bool = False):
+    def __init__(self, seed: int, axes: Callable[[tuple[int, ...]], Order | None], traced: bool = False):
         super().__init__(seed)
         self.axes = axes
         self._step = tf.Variable(np.int64(0), trainable=False) if traced else None
@@ -222,6 +224,10 @@ class OrderedMasks(Draws):
         if self._step is not None and not tf.executing_eagerly():
             key = key._replace(step=tf.identity(self._step))
         axes = self.axes(shape)
+        if isinstance(axes, Unfolded):
+            image = tf.reshape(x, (-1, *axes.sizes)) if tuple(x.shape) == shape else x
+            order = [0, *(1 + axis for axis in axes.order)] if image is not x else None
+            return tf.reshape(number(image, order), tf.shape(x)) + start, key
         return number(x, axes if axes and len(axes) == x.shape.rank else None) + start, key
 
 

@@ -7,7 +7,7 @@ which name, and in which form, a layer is recorded.
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import keras
@@ -17,15 +17,17 @@ from msgspec.structs import replace
 
 from keras_impl.record import calls, tree
 from keras_impl.record.canonical import Form, Seen
+from keras_impl.record.masks import Order
 from keras_impl.record.pair.outputs import flat
 from keras_impl.record.pair.sources import Sources
 from parity.config.pair import Pair
 from parity.pairs.activations.counterparts import is_output
 from parity.pairs.activations.layouts import given_orders
+from parity.pairs.weights.layouts import unfolded
 from parity.runtime import survey
 from parity.runtime.drive import Run
 from parity.trace.keys import MODEL
-from parity.trace.mapping import Match
+from parity.trace.mapping import PairContext
 
 STATISTICS = ("moving_mean", "moving_variance")
 
@@ -162,24 +164,24 @@ class Counterparts:
         self._kinds = {path: tree.computed(layer) for path, layer in tree.called(model).items()}
         self._passing = _Pass()
         self._axes: dict[tuple[int, ...], list[int]] = {}
-        self._usual = usual(run.case.model, run.pair.matches)
+        self._usual = usual(run.pair, run.case.model, torch)
 
     def begin(self) -> None:
         """Begin a forward pass."""
         self._passing.outputs.clear()
         self._passing.inputs.clear()
 
-    def axes(self, shape: tuple[int, ...]) -> list[int] | None:
+    def axes(self, shape: tuple[int, ...]) -> Order | None:
         """Return the axes in torch's order of a tensor of this shape in the layer that is being called.
 
-        They are those of the layer's matched output, else those of the last matched tensor of this shape, else the most
-        common order for that number of axes; None if nothing is known.
+        They are those of the layer's matched output, else those of the last matched tensor of this shape, else those
+        that are usual; None if nothing is known.
         """
         path = calls.innermost() or MODEL
         match = self._matches.get(path) if path != MODEL else None
         if match and len(match.axes) == len(shape):
             return match.axes
-        return self._axes.get(shape) or self._usual.get(len(shape))
+        return self._axes.get(shape) or self._usual(shape)
 
     def seen(self, call: calls.Call, outputs: Any, modules: dict[str, str]) -> list[Seen]:
         """Return those outputs and inputs of a layer's call that correspond to something of torch's.
@@ -231,8 +233,18 @@ def _form(tensor: tf.Tensor, axes: list[int], shape: tuple[int, ...]) -> Form:
     return Form(tuple(axes), tuple(tensor.shape[axis] for axis in axes) if is_other else shape)
 
 
-def usual(pair: Pair, matches: list[Match]) -> dict[int, list[int]]:
-    """Return, by number of axes, the order that most matched activations and laid-out inputs need to become torch's."""
-    orders = [tuple(match.axes) for match in matches if not is_output(match.torch)]
+def usual(halves: PairContext, pair: Pair, torch: survey.Survey) -> Callable[[tuple[int, ...]], Order | None]:
+    """Return what gives the order that a tensor of a shape most likely needs to become torch's.
+
+    That is the order of most matched activations, and laid-out inputs, with so many axes; or that of a flattened image.
+    """
+    orders = [tuple(match.axes) for match in halves.matches if not is_output(match.torch)]
     orders += given_orders(pair)
-    return {len(axes): list(axes) for axes, _ in reversed(Counter(orders).most_common())}
+    by_rank = {len(axes): list(axes) for axes, _ in reversed(Counter(orders).most_common())}
+    entries = halves.mapping.entries if halves.mapping else []
+    flat = unfolded(entries, {weight.name: weight.shape for weight in torch.weights})
+
+    def order(shape: tuple[int, ...]) -> Order | None:
+        return (flat.get(shape[1]) if len(shape) == 2 else None) or by_rank.get(len(shape))
+
+    return order

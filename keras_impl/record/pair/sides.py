@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from keras_impl.instruments import devices
 from keras_impl.record import calls, tree
-from keras_impl.record.masks import OrderedMasks
+from keras_impl.record.masks import Order, OrderedMasks
 from keras_impl.strategies.data_parallel import mirrored_strategy
 from parity.config.schema import Case
 from parity.config.sides import KerasSide, outermost
@@ -27,7 +27,7 @@ from parity.trace.parts import Parts
 from parity.trace.recorder import Recorder
 from parity.trace.training import Training
 
-Axes = Callable[[tuple[int, ...]], list[int] | None]
+Axes = Callable[[tuple[int, ...]], Order | None]
 
 
 class Setup:

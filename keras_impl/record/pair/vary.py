@@ -19,7 +19,7 @@ from keras.src import backend
 
 from keras_impl.instruments import source
 from keras_impl.record import calls, precision, tree
-from keras_impl.record.masks import OrderedMasks
+from keras_impl.record.masks import Order, OrderedMasks
 from keras_impl.record.pair import build, values
 from keras_impl.record.pair.first_call import ready
 from keras_impl.record.pair.layers import usual
@@ -61,7 +61,7 @@ class Instance:
         self.case, self.pair, self.model, self.weights, self.lines = job.case, job.case.model, model, weights, lines
         self._layouts = job.pair.layouts
         self._axes = {match.keras: match.axes for match in job.pair.matches}
-        self._usual = usual(self.pair, job.pair.matches)
+        self._usual = usual(job.pair, self.pair, weights.torch)
         buffers = [item.variable for item in weights.variables if not item.description.trainable]
         self._buffers = [(variable, tf.identity(variable)) for variable in buffers]
         self._state = values.python_state(model)
@@ -101,10 +101,10 @@ class Instance:
         for variable, value in self._buffers:
             variable.assign(value)
 
-    def _axes_here(self, shape: tuple[int, ...]) -> list[int] | None:
+    def _axes_here(self, shape: tuple[int, ...]) -> Order | None:
         """Return the axes in torch's order of a tensor in the layer that is being called; None if nothing is known."""
         axes = self._axes.get(calls.innermost() or MODEL)
-        return axes if axes and len(axes) == len(shape) else self._usual.get(len(shape))
+        return axes if axes and len(axes) == len(shape) else self._usual(shape)
 
     def _see(self, call: calls.Call, outputs: Any) -> None:
         if self._observer is not None:
@@ -114,7 +114,7 @@ class Instance:
 class _NotifyingMasks(OrderedMasks):
     """Shared masks, with the observer notified of each draw."""
 
-    def __init__(self, seed: int, axes: Callable[[tuple[int, ...]], list[int] | None], observer: Observer) -> None:
+    def __init__(self, seed: int, axes: Callable[[tuple[int, ...]], Order | None], observer: Observer) -> None:
         super().__init__(seed, axes)
         self.observer = observer
 

@@ -2,7 +2,8 @@
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from parity.pairs.weights.patterns import MOST, Shape, reshapes, tidy
@@ -11,11 +12,34 @@ from parity.trace.mapping import Entry
 
 # torch's axes of a matrix or convolution: outputs (o), inputs of a group (i), and the spatial axes of the kernel.
 SPACE = ("", "x", "y x", "z y x")
+FLATTENED = re.compile(r"o \((?P<torch>i [x-z ]+)\) -> \((?P<keras>[x-z ]+ i)\) o")  # of a matrix that takes an image
 MADE = "(o "  # how the pattern of a matrix begins whose outputs are made an image of
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 MOST_ORDERS = 24  # of the gates of a recurrent layer that somebody has written: as many as an LSTM has
 HEAD_SIZES = (64, 128, 32, 16, 80, 96, 8, 4, 2)  # usual sizes of an attention head, tried in this order
 Move = dict[str, Any]  # how a weight moves: fields of an entry of the mapping
+
+
+class Unfolded(NamedTuple):
+    """What features are flattened from: the sizes of the axes in Keras's order, and that which torch has them in."""
+
+    sizes: tuple[int, ...]
+    order: tuple[int, ...]
+
+
+def unfolded(entries: Sequence[Entry], shapes: Mapping[str, Shape]) -> dict[int, Unfolded]:
+    """Return, by the number of features, what Keras flattens to those that a matrix takes, in another order than torch.
+
+    `shapes`: those of torch's weights.
+    """
+    found = {}
+    for entry in entries:
+        if len(entry.torch) == 1 and (flat := FLATTENED.fullmatch(entry.rearrange)):
+            ours, theirs = (flat[name].split() for name in ("torch", "keras"))
+            features, known = shapes[entry.torch[0]][-1], math.prod(entry.sizes.values())
+            sizes = tuple(entry.sizes.get(axis, features // known) for axis in theirs)
+            found[features] = Unfolded(sizes, tuple(theirs.index(axis) for axis in ours))
+    return found
 
 
 def known_patterns(torch: Unit, keras: Unit) -> list[str]:
