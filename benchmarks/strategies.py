@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from parity.bench.lanes import USUAL, Lane, Measured, Way, measured
+from parity.bench.lanes import USUAL, Lane, Way, measured
 from parity.config import cases
 from parity.config.schema import Case
 from parity.runtime.backend import Backend
@@ -56,17 +56,14 @@ def _line(case: Case, side: str, seconds: float) -> bool:
         if difference := differing(by_hand, ours):
             print(f"{case.name:32}{side:>6}  NOT THE SAME TRAINING: {difference}", flush=True)
             return True
-        hand, own = measured([by_hand.lane, ours.lane], seconds)
-    low, middle, high = own.ratio
+        low, middle, high = measured([by_hand.lane, ours.lane], seconds)[1]
     verdict = "met" if high <= GOAL else "MISSED" if low > GOAL else "undecided"
-    print(
-        f"{case.name:32}{side:>6}{_ms(hand):12.2f}{_ms(own):10.2f}{middle:8.3f}{low:9.3f}-{high:.3f}  {verdict}",
-        flush=True,
-    )
+    times = f"{_ms(by_hand.lane):12.2f}{_ms(ours.lane):10.2f}{middle:8.3f}{low:9.3f}-{high:.3f}"
+    print(f"{case.name:32}{side:>6}{times}  {verdict}", flush=True)
     return low > GOAL
 
 
-def _ms(lane: Measured) -> float:
+def _ms(lane: Lane) -> float:
     return 1000 * statistics.median(lane.samples)
 
 
