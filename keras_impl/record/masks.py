@@ -224,11 +224,10 @@ class OrderedMasks(Draws):
         if self._step is not None and not tf.executing_eagerly():
             key = key._replace(step=tf.identity(self._step))
         axes = self.axes(shape)
-        if isinstance(axes, Unfolded):
-            image = tf.reshape(x, (-1, *axes.sizes)) if tuple(x.shape) == shape else x
-            order = [0, *(1 + axis for axis in axes.order)] if image is not x else None
-            return tf.reshape(number(image, order), tf.shape(x)) + start, key
-        return number(x, axes if axes and len(axes) == x.shape.rank else None) + start, key
+        if isinstance(axes, Unfolded) and tuple(x.shape) == shape:
+            image = tf.reshape(x, (-1, *axes.sizes))
+            return tf.reshape(number(image, [0, *(1 + axis for axis in axes.order)]), tf.shape(x)) + start, key
+        return number(x, axes if isinstance(axes, list) and len(axes) == x.shape.rank else None) + start, key
 
 
 def _state(seed: Any) -> Hashable:

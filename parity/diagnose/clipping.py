@@ -187,9 +187,8 @@ def _are_rows_cut(mine: Gradients, theirs: Gradients) -> bool:
     limit = max((array.max() for array in alike), default=0.0)
     is_cut = sum(int((array > limit * (1 - ROUNDED)).sum()) for array in alike) > 1
     tables = [(np.abs(mine[name]).max(), np.abs(theirs[name]).max()) for name in apart if mine[name].ndim == 2]
-    return (
-        is_cut and 0 < len(tables) == len(apart) and all(own <= limit * (1 + ROUNDED) < other for own, other in tables)
-    )
+    are_beyond = all(first <= limit * (1 + ROUNDED) < second for first, second in tables)
+    return is_cut and 0 < len(tables) == len(apart) and are_beyond
 
 
 def _of_one_factor(factor: float, first: Applied, second: Applied) -> Clipped | None:

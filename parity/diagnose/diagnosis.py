@@ -223,7 +223,7 @@ def _fitting_all(answers: list[Answer]) -> dict[int, list[Both]]:
     explanation by chance. So if some explanation fits all parameters, only that one is reported; if none does, each
     keeps its own.
     """
-    found: dict[int, list[Both]] = {}
+    fitting: dict[int, list[Both]] = {}
     asked = by_key((id(ask.formula), (ask, answer)) for ask, answer in answers if ask.kind in COMMON)
     for formula, alike in asked.items():
         known = [(ask, answer) for ask, answer in alike if not answer.error]
@@ -231,8 +231,8 @@ def _fitting_all(answers: list[Answer]) -> dict[int, list[Both]]:
         for settings in (answer.settings for _, answer in known if answer.changes and answer.settings):
             if settings not in tried:
                 tried.append(settings)
-        found[formula] = [each for each in tried if all(explains(ask, each) for ask, _ in known)]
-    return found
+        fitting[formula] = [each for each in tried if all(explains(ask, each) for ask, _ in known)]
+    return fitting
 
 
 def _first_divergence(first: Divergence | None, layout: LayoutCheck, sides: Sides) -> Divergence | None:

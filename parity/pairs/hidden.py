@@ -16,6 +16,7 @@ is given the same on both sides. And two tensors may be equal by chance: the las
 the last step, as long as no sequence ends in padding.
 """
 
+import math
 from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ from msgspec.structs import replace
 from parity.config.pair import Pair
 from parity.core.script import is_script
 from parity.diagnose.diagnosis import Examined
+from parity.diagnose.optimizer_steps import SAME_RATE
 from parity.diagnose.optimizers import RATE
 from parity.pairs.activations.counterparts import is_output
 from parity.trace import keys
@@ -95,10 +97,9 @@ def without_one_sided(
 def _set_later(traces: tuple[Trace, Trace], steps: int) -> Iterator[int]:
     """Yield the steps behind which scripts may have set the next rate or not: it is used then, and is the same."""
     torch, keras = (trace.manifest.training.rates for trace in traces)
-    for step in range(steps):
-        used = [rates[step + 1] for rates in (torch, keras) if len(rates) > step + 1]
-        known = [rate for rate in used if rate is not None]
-        if step == steps - 1 or (len(known) == len(used) and len({f"{rate:.12g}" for rate in known}) == 1):
+    yield steps - 1
+    for step, (mine, theirs) in enumerate(zip(torch[1:steps], keras[1:steps], strict=False)):
+        if mine is not None and theirs is not None and math.isclose(mine, theirs, rel_tol=SAME_RATE):
             yield step
 
 

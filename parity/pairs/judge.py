@@ -121,14 +121,14 @@ def _without_what_has_no_counterpart(
     if slots or apart:
         traces = hidden.without_one_sided(reference, candidate, pair, slots, apart)
         examination = examined(traces.reference, traces.candidate)
-    passed: set[str] = set()
     # What is hidden may have hidden another name of the same tensor.
-    while experiment and (new := experiment._replace(traces=(reference, candidate)).harmless(examination) - passed):
-        passed |= new
-        traces = hidden.without_one_sided(reference, candidate, pair, slots, apart | passed)
+    harmless: set[str] = set()
+    while experiment and (new := experiment._replace(traces=(reference, candidate)).harmless(examination) - harmless):
+        harmless |= new
+        traces = hidden.without_one_sided(reference, candidate, pair, slots, apart | harmless)
         examination = examined(traces.reference, traces.candidate)
-    if passed:
-        names = few(sorted({keys.split(key)[1] for key in passed}))
+    if harmless:
+        names = few(sorted({keys.split(key)[1] for key in harmless}))
         notes.append(f"{names} of torch: what they return differs, but not what the model makes of it")
     traces.notes.extend(notes)
     return reference, candidate, traces, examination

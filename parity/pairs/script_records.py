@@ -149,17 +149,18 @@ def with_names(
     samples = next((len(array) for name, array in given.items() if name not in taken and array.ndim), 1)
     names, left = dict.fromkeys(taken, ""), dict(taken)
     targets = {name: array for name, array in keras.items() if name.partition(".")[0] == TARGET and name not in given}
-    also: dict[str, str] = {}  # targets that hold the same as another one
+    # By target, the first one that holds the same.
+    firsts = {
+        name: next(first for first, array in targets.items() if np.array_equal(array, each))
+        for name, each in targets.items()
+    }
     if len(targets) > 1:
-        for name, array in targets.items():
-            best = held.get(name) or min(left, key=lambda each: _unlike(left[each], samples, array), default=None)
-            if same := next((own for own in names.values() if own and np.array_equal(targets[own], array)), None):
-                also[name] = same
-            elif best is None:
+        for name in dict.fromkeys(firsts.values()):
+            likest = min(left, key=lambda each: _unlike(left[each], samples, targets[name]), default=None)
+            if (best := held.get(name) or likest) is None:
                 break
-            else:
-                names[best] = name
-                del left[best]
+            names[best] = name
+            del left[best]
     elif left and TARGET not in given:
         best = (
             min(left, key=lambda each: _unlike(left[each], samples, targets[TARGET])) if targets else next(iter(left))
@@ -169,7 +170,8 @@ def with_names(
     sizes = {samples, next((array.size for array in taken.values()), samples)}
     weights = [name for name, array in left.items() if array.dtype.kind == "f" and array.size in sizes]
     is_unknown = not targets and len(left) > len(weights)  # a loop does not tell which of them is its target
-    if len(weights) > 1 or is_unknown or len({*names.values(), *also} & targets.keys()) < len(targets) > 1:
+    is_missing = len(targets) > 1 and not set(names.values()).issuperset(firsts.values())
+    if len(weights) > 1 or is_unknown or is_missing:
         shapes = ", ".join(str(array.shape) for array in taken.values())
         expected = (
             "a target, and at most a weight of each sample" if len(targets) < 2 else count(len(targets), "target")
@@ -183,10 +185,9 @@ def with_names(
     renamed: dict[str, Array] = {}
     for key, array in torch.items():
         name, _, step = key.partition("@")
-        if own := names.get(name, name):
-            renamed |= {
-                f"{each}@{step}": array for each in (own, *(more for more, same in also.items() if same == own))
-            }
+        name = names.get(name, name)
+        alike = [target for target, first in firsts.items() if first == name] or [name]
+        renamed |= {f"{each}@{step}": array for each in alike if each}
     return renamed, list(names.values())
 
 

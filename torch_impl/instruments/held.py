@@ -31,8 +31,8 @@ def epsilons(is_held: bool) -> Iterator[set[Optimizer]]:
             group["eps"] /= math.sqrt(1 - group["betas"][1] ** (max(done, default=0.0) + 1))
 
     def after(optimizer: Optimizer, *_: Any) -> None:
-        for group in optimizer.param_groups:
-            group["eps"] = own.pop(id(group), group.get("eps"))
+        for group in optimizer.param_groups if optimizer in reached else ():
+            group["eps"] = own.pop(id(group))
 
     hooks = [register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)] if is_held else []
     try:

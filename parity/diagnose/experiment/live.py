@@ -145,27 +145,27 @@ class Live(ABC):
         """
         self._tensor, self._scope, self._innocent = Tensor(key="", module="", kind="output"), "", []
         expected = dict(self._run(self._whole))
-        for number, (tensor, own, other) in enumerate(tensors):
-            with suppress(Exception), self._in_place(tensor, own, other) as places:
+        for number, (tensor, mine, theirs) in enumerate(tensors):
+            with suppress(Exception), self._in_place(tensor, mine, theirs) as replaced:
                 returned = dict(self._run(self._whole))
-                if places and all(reproduced(returned[name], array) for name, array in expected.items()):
+                if replaced and all(reproduced(returned[name], array) for name, array in expected.items()):
                     continue
             return number
         return len(tensors)
 
     @contextmanager
-    def _in_place(self, tensor: Tensor, own: Array, other: Array) -> Iterator[list[Any]]:
-        """Let a module return, or be given, the other side's tensor; yield the list of those that it stands for."""
-        module, places = self._modules[tensor.module], list[Any]()
+    def _in_place(self, tensor: Tensor, mine: Array, theirs: Array) -> Iterator[list[Any]]:
+        """Let a module return, or be given, the other side's tensor; yield the list of those that it replaces."""
+        module, replaced = self._modules[tensor.module], list[Any]()
 
         def exchanged(value: Any) -> Any:
             if isinstance(value, (tuple, list)) and not hasattr(value, "_fields"):
                 return type(value)(map(exchanged, value))
             if isinstance(value, dict):
                 return {name: exchanged(each) for name, each in value.items()}
-            if tuple(getattr(value, "shape", ())) == own.shape and reproduced(self.array(value), own):
-                places.append(value)
-                return self.like(other, value)
+            if tuple(getattr(value, "shape", ())) == mine.shape and reproduced(self.array(value), mine):
+                replaced.append(value)
+                return self.like(theirs, value)
             return value
 
         def called(call: Callable[..., Any], layer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -176,7 +176,7 @@ class Live(ABC):
             return exchanged(call(layer, *args, **kwargs))
 
         with around(self.called, "__call__", called):
-            yield places
+            yield replaced
 
     def restore(self) -> None:
         """Forget the call that was kept, and bring the model back to its initial state."""

@@ -125,15 +125,15 @@ def unbiased(asked: Parted, traces: tuple[Trace, Trace]) -> list[Cause]:
     """
     before = traces[0].of_kind("buffer", None)
     torch, keras = (trace.of_kind("buffer", asked.step) for trace in traces)
-    found = []
+    causes = []
     for name in torch:
         module, _, own = name.rpartition(".")
         if own == "running_var" and name in keras and name in before and torch[name].size >= FEWEST:
             count = _divisor(before[name], torch[name], keras[name])
             evidence = f"what torch adds is n / (n - 1) times what keras adds in each channel, with n = {count}"
             cause = Cause(id=VARIANCE, where=module, torch="unbiased", keras="biased", evidence=evidence)
-            found += [cause] if count else []
-    return found
+            causes += [cause] if count else []
+    return causes
 
 
 def _divisor(before: Array, torch: Array, keras: Array) -> int:

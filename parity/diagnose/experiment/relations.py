@@ -36,18 +36,16 @@ def continued(difference: Difference) -> Named | None:
     is_torch = difference.keras is None
     if (difference.torch is None) == is_torch:
         return None
-    graph, other = difference.graphs[::-1] if is_torch else difference.graphs
-    returned = {partner for number in graph.returned for partner in graph.matched.get(number, ())}
-    takers = [number for number in other.apart() if returned.intersection(other.inputs(number))]
+    shorter, longer = difference.graphs[::-1] if is_torch else difference.graphs
+    returned = {partner for number in shorter.returned for partner in shorter.matched.get(number, ())}
+    takers = [number for number in longer.apart() if returned.intersection(longer.inputs(number))]
     if len(takers) != 1:
         return None
-    kind, rest = COMPUTED.get(plain(other.makers[takers[0]].name), ""), set(other.inputs(takers[0])) - returned
+    kind, rest = COMPUTED.get(plain(longer.makers[takers[0]].name), ""), set(longer.inputs(takers[0])) - returned
     if kind not in FURTHER or len(rest) != 1:
         return None
-    further, words = (
-        f"{FURTHER[kind]} {other.result(rest.pop())}",
-        f"{places(difference)}: what one returns is the other's",
-    )
+    further = f"{FURTHER[kind]} {longer.result(rest.pop())}"
+    words = f"{places(difference)}: what one returns is the other's"
     return Named(WIRING, further, AS_IT_IS, words) if is_torch else Named(WIRING, AS_IT_IS, further, words)
 
 
@@ -94,10 +92,9 @@ def shifted(torch: Parting, keras: Parting, difference: Difference) -> Named | N
         for op, graph in zip((torch, keras), difference.graphs, strict=True)
     ]
     for mine, theirs in itertools.product(*given):
-        if mine.shape == theirs.shape and (later := _shift(mine, theirs) or _shift(theirs, mine)):
+        if mine.shape == theirs.shape and any(shifts := (_shift(mine, theirs), _shift(theirs, mine))):
             words = f"{places(difference)} are given the same numbers at other places"
-            is_torch = bool(_shift(mine, theirs))
-            return Named(SHIFTED, later, AS_IT_IS, words) if is_torch else Named(SHIFTED, AS_IT_IS, later, words)
+            return Named(SHIFTED, shifts[0] or AS_IT_IS, AS_IT_IS if shifts[0] else shifts[1], words)
     return None
 
 
@@ -128,9 +125,9 @@ def _aligned(torch: Parting, keras: Parting, difference: Difference) -> Named | 
         next(_alignments([graph.values[number].array for number in pair], op.output.array, function), None)
         for graph, pair, op in zip(graphs, (mine, theirs), (torch, keras), strict=True)
     ]
-    for number, along, other in zip(mine, ways[0] or (), ways[1] or (), strict=False):
-        if along != other:
-            first, second = (f"along axes {', '.join(map(str, axes))}" for axes in (along, other))
+    for number, *along in zip(mine, ways[0] or (), ways[1] or (), strict=False):
+        if along[0] != along[1]:
+            first, second = (f"along axes {', '.join(map(str, axes))}" for axes in along)
             return Named(ALIGNED, first, second, f"{places(difference)} take the same: {graphs[0].result(number)}")
     return None
 

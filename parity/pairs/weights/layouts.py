@@ -32,14 +32,14 @@ def unfolded(entries: Sequence[Entry], shapes: Mapping[str, Shape]) -> dict[int,
 
     `shapes`: those of torch's weights.
     """
-    found = {}
+    by_features = {}
     for entry in entries:
         if len(entry.torch) == 1 and (flat := FLATTENED.fullmatch(entry.rearrange)):
             ours, theirs = (flat[name].split() for name in ("torch", "keras"))
             features, known = shapes[entry.torch[0]][-1], math.prod(entry.sizes.values())
             sizes = tuple(entry.sizes.get(axis, features // known) for axis in theirs)
-            found[features] = Unfolded(sizes, tuple(theirs.index(axis) for axis in ours))
-    return found
+            by_features[features] = Unfolded(sizes, tuple(theirs.index(axis) for axis in ours))
+    return by_features
 
 
 def known_patterns(torch: Unit, keras: Unit) -> list[str]:
