@@ -6,9 +6,11 @@ A training step is traced once and executed often. So the number of the step is 
 within a step are counted while it is traced. Each replica is traced separately.
 """
 
+import itertools
+import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -16,6 +18,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from keras.src import backend
+from keras.src.models.functional import Functional
 from keras.src.random.seed_generator import draw_seed
 
 from keras_impl.dropout import Key, dropout, number, words
@@ -146,6 +149,7 @@ class OrderedMasks(Draws):
                     "use keras.layers.Dropout"
                 )
         with (
+            _as_written(tree.named(model).values()),
             mock.patch.object(backend.random, "dropout", self._of_keras),
             mock.patch.object(tf.nn, "dropout", self._of_tensorflow),
             mock.patch.object(tf.nn.experimental, "stateless_dropout", self._stateless),
@@ -228,6 +232,36 @@ class OrderedMasks(Draws):
             image = tf.reshape(x, (-1, *axes.sizes))
             return tf.reshape(number(image, [0, *(1 + axis for axis in axes.order)]), tf.shape(x)) + start, key
         return number(x, axes if isinstance(axes, list) and len(axes) == x.shape.rank else None) + start, key
+
+
+@contextmanager
+def _as_written(layers: Iterable[Any]) -> Iterator[None]:
+    """Let functional models run their layers in the order in which the user's code called them, as PyTorch does.
+
+    Keras runs them by their distance from the outputs, so that a branch may drop before one that was written first. A
+    tensor of Keras's has a number that counts up; where these numbers are no order to run in, Keras's order stays.
+    """
+    with ExitStack() as stack:
+        for model in layers:
+            if not isinstance(model, Functional):
+                continue
+            nodes = sorted(itertools.chain.from_iterable(model._nodes_by_depth.values()), key=_number)
+            made = {id(x) for x in model.inputs}
+            for node in nodes:
+                if not node.is_input and not made.issuperset(map(id, node.input_tensors)):
+                    break
+                made.update(map(id, node.outputs))
+            else:
+                stack.enter_context(
+                    mock.patch.dict(vars(model), _nodes_by_depth={-place: [node] for place, node in enumerate(nodes)})
+                )
+        yield
+
+
+def _number(node: Any) -> int:
+    """Return the number of the first tensor that a node makes, or -1 for an input, which may have a name."""
+    match = re.fullmatch(r"keras_tensor(?:_(\d+))?", node.outputs[0].name)
+    return int(match[1] or 0) if match and not node.is_input else -1
 
 
 def _state(seed: Any) -> Hashable:
