@@ -498,11 +498,41 @@ def test_inputs_are_those_that_hold_the_same_data(edits: str, verdict: str, back
     assert not any("of one shape" in each for each in result.assumptions)
 
 
-@SLOW
-def test_inputs_that_no_data_tell_are_said_to_be_in_order(backends: list[Backend], tmp_path: Path):
-    edit = ("train_ratings_fit.py", "users, items = RATINGS.T", "users, items = RATINGS[::-1].T")
-    result = _compared("ratings", [edit], backends, tmp_path)
-    assert any("of one shape" in each for each in result.assumptions)
+OTHER_DATA = ("train_ratings_fit.py", "users, items = RATINGS.T", "users, items = RATINGS[::-1].T")
+
+
+@pytest.mark.parametrize(
+    ("given", "verdict"), [pytest.param("[items, users]", "match", marks=SLOW), ("[users, items]", "diverged")]
+)
+def test_inputs_that_no_data_tell_are_those_that_are_called_alike(
+    given: str, verdict: str, backends: list[Backend], tmp_path: Path
+):
+    edits = [OTHER_DATA, ("train_ratings_fit.py", "fit([items, users]", f"fit({given}")]
+    result = _compared("ratings", edits, backends, tmp_path)
+    assert result.verdict == verdict and any("of one shape" in each for each in result.assumptions), result
+
+
+@pytest.mark.parametrize(
+    ("targets", "verdict"), [("[sizes, kinds]", "match"), pytest.param("[kinds, sizes]", "diverged", marks=SLOW)]
+)
+def test_outputs_are_those_whose_targets_are_called_alike(
+    targets: str, verdict: str, backends: list[Backend], tmp_path: Path
+):
+    """Keras's model returns them in another order, which is none of the computation."""
+    heads = '{"kind": layers.Dense(CLASSES)(hidden), "size": layers.Dense(1)(hidden)}'
+    losses = '{"kind": keras.losses.CategoricalCrossentropy(from_logits=True), "size": "mse"}'
+    edits = [
+        ("train_heads.py", "nn.Linear(16, CLASSES)", "nn.Linear(16, 1)"),
+        ("train_heads.py", "torch.randint(0, CLASSES, (16,))", "torch.randn(16, 1)"),
+        ("train_heads.py", "cross_entropy(kind, kinds)", "mse_loss(kind, kinds)"),
+        ("train_heads_fit.py", heads, '[layers.Dense(1, name=name)(hidden) for name in ("size", "kind")]'),
+        ("train_heads_fit.py", losses, '["mse", "mse"]'),
+        ("train_heads_fit.py", '{"kind": 1.0, "size": 0.5}', "[0.5, 1.0]"),
+        ("train_heads_fit.py", "draw = ", "draw, sizes, kinds = "),
+        ("train_heads_fit.py", ".normal", ".normal, *np.random.default_rng(1).normal(size=(2, 64, 1))"),
+        ("train_heads_fit.py", '{"kind": kinds, "size": draw(size=(64, 1))}', targets),
+    ]
+    assert _compared("heads", edits, backends, tmp_path).verdict == verdict
 
 
 def test_scripts_that_train_alike_match_until_the_first_fit_ends(backends: list[Backend], tmp_path: Path):

@@ -15,8 +15,10 @@ from keras.callbacks import Callback, CallbackList, LambdaCallback, LearningRate
 from keras.src.backend.tensorflow.trainer import TFEpochIterator
 from keras.src.trainers.data_adapters import data_adapter_utils
 
+from keras_impl.instruments import source
 from parity.config.pair import OF_BATCH, SAMPLE_WEIGHT, TARGET
 from parity.core.errors import UsageError
+from parity.doctor import rewrite
 from parity.pairs.script_records import Called
 from parity.pairs.script_steps import axes
 
@@ -30,6 +32,7 @@ class Fit(NamedTuple):
     Of a loop only the inputs: what it gives to its loss is replaced where it does. `calls`: how the model's train_step
     calls layers, if it makes what they are given of its batch. `batches`: how many an epoch has, if that is known.
     `is_named`: whether `x` holds arguments of the model's call by name; `options`: those that are no tensors.
+    `leaves`: what the code calls the leaves of `x` and `y`, in order.
     """
 
     x: Any
@@ -42,6 +45,7 @@ class Fit(NamedTuple):
     calls: Sequence[Called] = ()
     is_named: bool = False
     options: Mapping[str, Any] = {}
+    leaves: Sequence[list[str]] = ()
 
     @classmethod
     def of_call(cls, layer: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> "Fit":
@@ -67,6 +71,11 @@ class Fit(NamedTuple):
         leaves = [] if self.y is None else keras.tree.flatten(self.y)
         names = (f"{TARGET}.{number}" if number else TARGET for number in range(len(leaves)))
         return {name: np.asarray(leaf) for name, leaf in zip(names, leaves, strict=True)}
+
+    @property
+    def labels(self) -> dict[str, list[str]]:
+        """Return what the code calls the model's inputs and the targets, by their names in a pair."""
+        return dict(zip((*self.inputs, *self.targets), self.leaves, strict=False))
 
     def target(self, arrays: Mapping[str, np.ndarray], inputs: Mapping[str, Any]) -> Any:
         """Return PyTorch's targets, by name, in the structure and the form of the script's own.
@@ -107,6 +116,14 @@ def arguments_of(layer: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     takes_all = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
     known = {name: each for name, each in kwargs.items() if takes_all or name in signature.parameters}
     return signature.bind_partial(*args, **known).arguments
+
+
+def labels_of(data: Any) -> list[list[str]]:
+    """Return what the running code calls each leaf of some data: by the key of a dict, and by its variable."""
+    frame = source.frame()
+    leaves = keras.tree.flatten_with_path(data)
+    called = [[*(key for key in path if isinstance(key, str)), rewrite.name(frame, leaf)] for path, leaf in leaves]
+    return [list(filter(None, labels)) for labels in called]
 
 
 class Begin(NamedTuple):

@@ -16,7 +16,7 @@ from keras.src.utils import file_utils
 from tensorflow.python.distribute.distribute_lib import _get_default_strategy
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
-from keras_impl.instruments.script_data import Begin, first_batch, fits
+from keras_impl.instruments.script_data import Begin, first_batch, fits, labels_of
 from keras_impl.instruments.script_fetches import Copy, copy_to
 from parity.core import script
 from parity.core.errors import UsageError
@@ -97,6 +97,7 @@ class Run(script.Script):
         self._functions = 0  # calls of tf.functions and of `train_on_batch`
         self._in_function = False
         self._runs_eagerly = False  # whether it has set that tf.functions run op by op
+        self._sliced: list[list[str]] = []  # what the code calls the leaves of the dataset that was made last
         self._until = math.inf  # updates, after which a free run is suspended
 
     def optimizer(self) -> BaseOptimizer:
@@ -134,6 +135,7 @@ class Run(script.Script):
         return [
             *_one_replica(lambda: setattr(self, "is_distributed", True)),
             around(keras.Model, "fit", self._on_fit),
+            around(tf.data.Dataset, "from_tensor_slices", self._on_slices),
             around(keras.Model, "train_on_batch", self._on_batch),
             around(Function, "__call__", self._within_function),
             around(tf.config, "run_functions_eagerly", lambda _, eagerly: setattr(self, "_runs_eagerly", eagerly)),
@@ -152,12 +154,17 @@ class Run(script.Script):
 
     def _on_fit(self, fit: Original, model: Any, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> None:
         named = dict(zip(("batch_size", "epochs", "verbose", "callbacks"), args, strict=False)) | kwargs
-        first = first_batch(model, x, y, named)
+        leaves = self._sliced if isinstance(x, tf.data.Dataset) else labels_of((x, y) if y is not None else x)
+        first = first_batch(model, x, y, named)._replace(leaves=leaves)
         if getattr(model, "optimizer", None) is None:
             raise UsageError(f"{self.name}: calls fit of a model that it has not compiled")
         model.run_eagerly |= self._runs_eagerly
         self._model, fits[model] = model, first._replace(calls=self._fetched.calls if self._fetched else ())
         raise _Left
+
+    def _on_slices(self, make: Original, tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        self._sliced = labels_of(tensors)
+        return make(tensors, *args, **kwargs)
 
     def _on_batch(
         self, train: Original, model: Any, x: Any, y: Any = None, sample_weight: Any = None,

@@ -96,7 +96,9 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     steps begin with a batch, or may. PyTorch's record gets those of Keras's as well. `keeps_data`: whether both scripts
     train on their own batches. `is_distributed`: whether the script makes a process group, or a strategy of
     tf.distribute; `has_copies`: whether it keeps copies of its model, such as averages; `are_told`: whether the data
-    tell which inputs and targets correspond.
+    tell which inputs and targets correspond. `labels`: what the script's code calls each input and what its loss takes,
+    a variable or a key. `compared`: of PyTorch's, the number of the output that is compared with each of these;
+    `targets`: of Keras's `fit`, the key or index of each of several targets.
     """
 
     inputs: list[str]
@@ -117,6 +119,9 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     is_distributed: bool = False
     has_copies: bool = False
     are_told: bool = False
+    labels: dict[str, list[str]] = {}
+    compared: list[int | None] = []
+    targets: list[str | int] = []
 
 
 def write(folder: Path, trained: Trained, arrays: Mapping[str, Array]) -> None:

@@ -176,6 +176,34 @@ def held_alike(torch: Batches, keras: Batches, inputs: Sequence[str]) -> dict[st
     return counterparts if is_told and are_apart else {}
 
 
+def called_alike(
+    torch: Batches, keras: Batches, ours: Mapping[str, Sequence[str]], theirs: Mapping[str, Sequence[str]]
+) -> dict[str, str]:
+    """Return what `held_alike` does, where what both scripts call their arrays tells it: u, user_id, users are one.
+
+    `ours`, `theirs`: the labels of PyTorch's arrays and of Keras's inputs and targets.
+    """
+    counterparts: dict[str, str] = {}
+    for name, labels in theirs.items():
+        fitting = [
+            own
+            for own in ours
+            if own.startswith(OF_LOSS) == (name.partition(".")[0] == TARGET)
+            and axes(torch[f"{own}@0"].shape, keras[name].shape) is not None
+        ]
+        called = [own for own in fitting if any(map(_is_named_alike, itertools.product(ours[own], labels)))]
+        if len(only := fitting if len(fitting) == 1 else called) != 1:
+            return {}
+        counterparts[name] = only[0]
+    return counterparts if len(set(counterparts.values())) == len(counterparts) else {}
+
+
+def _is_named_alike(labels: tuple[str, str]) -> bool:
+    """Return whether one of two names begins with the other, or with one of its words."""
+    first, second = (each.rpartition(".")[2].lower().strip("_") for each in labels)
+    return any(a.startswith(word) for a, b in ((first, second), (second, first)) for word in [b, *b.split("_")] if word)
+
+
 def _begin_alike(torch: Array, keras: Array) -> bool:
     """Return whether two arrays hold the same first samples, in some order of their further axes, and not just one."""
     number, layout = min(map(len, (torch, keras))), axes(torch.shape, keras.shape)

@@ -132,17 +132,19 @@ def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> 
     states = script_steps.initial_states(torch.arrays, names, keras.trained.inputs) if keras else []
     left_out = (BATCH, FIRST, GIVEN, *(f"{name}@" for name in states))
     of_calls = {key: array for key, array in torch.arrays.items() if not key.startswith(left_out)}
-    held = script_steps.held_alike(torch.arrays, keras.arrays, keras.trained.inputs) if keras else {}
+    told = script_steps.held_alike(torch.arrays, keras.arrays, keras.trained.inputs) if keras else {}
+    named = script_steps.called_alike(torch.arrays, keras.arrays, trained.labels, keras.trained.labels) if keras else {}
+    held = told or named
     arrays, of_loss = with_names(pair, of_calls, keras.arrays if keras else {}, held)
     first = script_steps.first_step(arrays)
     inputs, outputs = {name: described(array) for name, array in first.items()}, pair.outputs
     if keras:
         inputs = _with_keras(pair, inputs, first, keras, held)
-        outputs = outputs or _outputs(trained, keras.trained)
+        outputs = outputs or _by_targets(trained, keras, held) or _outputs(trained, keras.trained)
     early = keras and keras.trained.early
     alone = [name for name, each in inputs.items() if each.only]
     known = replace(
-        trained, of_loss=of_loss, states=states, alone=alone, fetched=None, keras_early=early, are_told=bool(held)
+        trained, of_loss=of_loss, states=states, alone=alone, fetched=None, keras_early=early, are_told=bool(told)
     )
     write(folder / "torch", known, arrays)
     return _trained_on(file, folder, inputs, outputs, arrays, keras.trained if keras else None)
@@ -152,6 +154,20 @@ def _outputs(torch: Trained, keras: Trained) -> dict[str, PairOutput]:
     """Return those of two models that are called once in a step, whose shapes must tell them; none if names do."""
     is_single = all(each.outputs.keys() == {""} for each in (torch, keras))
     return script_steps.outputs_by_shape(torch.outputs, keras.outputs) if keras.outputs and not is_single else {}
+
+
+def _by_targets(torch: Trained, keras: _Ran, held: Mapping[str, str]) -> dict[str, PairOutput]:
+    """Return the outputs of which each is compared with a target of its own, which tells its counterpart.
+
+    `held`: PyTorch's arrays by Keras's inputs and targets.
+    """
+    numbers = dict(zip((name for name in torch.labels if name.startswith(OF_LOSS)), torch.compared, strict=False))
+    targets = [numbers.get(held.get(name, "")) for name in keras.arrays if name.partition(".")[0] == TARGET]
+    ours, theirs = list(torch.outputs), keras.trained.targets
+    if not len(targets) == len(theirs) == len(ours) or set(targets) != set(range(len(ours))):
+        return {}
+    keys = [ours[number or 0] for number in targets]
+    return {f"output{own}": PairOutput(torch=own, keras=key) for own, key in zip(keys, theirs, strict=True)}
 
 
 def _shared_inputs(pair: Pair, torch: _Ran, keras: _Ran) -> dict[str, PairInput] | None:

@@ -45,6 +45,11 @@ class StepData:
         names = (f"{OF_LOSS}{position}" for position in itertools.count())
         return {**self._inputs, **dict(zip(names, self._loss_inputs, strict=False))}
 
+    @property
+    def compared(self) -> list[int | None]:
+        """Return the number of the model's output that is compared with each tensor that the loss takes beside it."""
+        return list(map(self.tape.beside, self._loss_inputs))
+
     def forget(self) -> None:
         """Forget the calls so far, which were an evaluation."""
         self._inputs, self._loss_inputs, self.calls, self._of_data = {}, [], [], set()
@@ -177,6 +182,16 @@ class LossTape(TorchFunctionMode):
         leaves = (each for applied in self._applied for each in tree_leaves((applied.args, applied.kwargs)))
         of = self.sources(tensor)
         return next((each for each in leaves if isinstance(each, torch.Tensor) and of == {id(each)}), tensor)
+
+    def beside(self, tensor: torch.Tensor) -> int | None:
+        """Return the number of the only output that the first function takes which takes both it and a tensor."""
+        for applied in self._applied:
+            leaves = [each for each in tree_leaves((applied.args, applied.kwargs)) if isinstance(each, torch.Tensor)]
+            sources = frozenset[int]().union(*map(self.sources, leaves))
+            numbers = [number for number, output in enumerate(self._outputs) if id(output) in sources]
+            if numbers and id(tensor) in sources:
+                return numbers[0] if len(numbers) == 1 else None
+        return None
 
     def remade(self, tensor: torch.Tensor, given: Mapping[int, torch.Tensor]) -> torch.Tensor:
         """Return a tensor without a gradient as the functions make it of what is given, by id(), for their own."""

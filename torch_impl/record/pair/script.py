@@ -26,8 +26,9 @@ from parity.core import script
 from parity.core.errors import UsageError
 from parity.core.patches import applied, around
 from parity.core.wording import count
+from parity.doctor import rewrite
 from parity.pairs.script_records import Early, known
-from torch_impl.instruments import one_rank, script_calls
+from torch_impl.instruments import one_rank, script_calls, source
 from torch_impl.instruments.fetches import Fetches, Together
 from torch_impl.instruments.noise import float32_draws
 from torch_impl.instruments.script_targets import Given, KeptData, StepData
@@ -59,6 +60,10 @@ class Script(script.Script):
         self._begins: Early | None = None  # the call with which the first step begins, if it is none in training
         self.copies: list[script_calls.Copy] = []  # models beside the trained one that begin as copies of it
         self.outputs: dict[str | int, list[int]] = {}  # the shapes of what the model returns, by its key or index
+        self.compared: list[
+            int | None
+        ] = []  # the number of the output that is compared with each of what the loss takes
+        self.labels: dict[str, list[str]] = {}  # what the code calls that which model and loss are given, by its name
         self._begin_step(None)
 
     def _begin_step(self, batch: Given | None) -> None:
@@ -282,6 +287,10 @@ class Script(script.Script):
 
     def _on_backward(self, backward: Callable[..., None], loss: Any, *args: Any, **kwargs: Any) -> None:
         self._data.tape.end(loss)
+        if not self.labels:
+            called = {name: [name, rewrite.name(source.frame(), each)] for name, each in self._data.taken.items()}
+            self.labels = {name: list(filter(None, labels)) for name, labels in called.items()}
+            self.compared = self._data.compared
         backward(loss, *args, **kwargs)
         self._backwards += 1
         if self.fetches.last:

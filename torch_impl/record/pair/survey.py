@@ -204,5 +204,7 @@ def batches(job: BatchesJob) -> None:
         early=run.early(),
         is_distributed=run.is_distributed,
         has_copies=bool(run.copies),
+        labels=run.labels,
+        compared=run.compared,
     )
     write(Path(job.folder), trained, arrays)
