@@ -1,6 +1,7 @@
 """Experiments: knobs are found in modules and in code, and the search finds the change that reproduces a value."""
 
 import enum
+import gc
 import math
 import sys
 from collections.abc import Callable
@@ -103,6 +104,13 @@ def test_what_runs_is_known_with_the_names_that_it_reads() -> None:
     assert {"slope", "form", "shift", "EPSILON"} <= read
     assert "unread" not in read
     assert sys.getprofile() is None
+
+
+def test_functions_of_a_framework_that_a_fork_has_frozen():
+    """Forks are made of processes that have imported the frameworks, and frozen what they hold."""
+    gc.freeze()
+    run, _ = executed(lambda: np.linalg.cond(np.eye(2)), lambda file: file == __file__, lambda: False)
+    assert "cond" in [each.name for each in run if not each.is_models]
 
 
 def test_an_activation_is_left_out_of_the_code_wherever_its_name_comes_from() -> None:

@@ -116,6 +116,7 @@ def _functions(
 ) -> list[Executed]:
     """Return the functions of code objects; one that no longer exists is left out, unless another one makes it."""
     existing: dict[types.CodeType, list[types.FunctionType]] = {code: [] for code in calls}
+    gc.unfreeze()  # of what is frozen, as a framework's functions are in a fork, no referrers are told
     for referrer in gc.get_referrers(*calls) if calls else []:
         if isinstance(referrer, types.FunctionType) and referrer.__code__ in calls:
             existing[referrer.__code__].append(referrer)
