@@ -22,7 +22,7 @@ def every(call: Call, is_paused: bool = False) -> list[Knob]:
 
 
 def found(call: Call, is_paused: bool = False) -> list[Knob]:
-    return [knob for knob in every(call, is_paused) if knob.of not in ("halves", "repeat")]
+    return [knob for knob in every(call, is_paused) if knob.of not in ("halves", "repeat", "layers")]
 
 
 def under(call: Call, knob: Knob, text: str) -> torch.Tensor:
@@ -133,19 +133,36 @@ def test_of_a_sum_one_summand_can_be_left_out() -> None:
     def bias() -> torch.Tensor:
         return X + 2.0 * X[0]
 
+    wave = X.sinh()
+
     def positions() -> torch.Tensor:
-        return X + X[:1].sinh()
+        return X + wave[:1]
 
     def same_shape() -> torch.Tensor:
-        return X + X.sinh()
+        return X + wave
 
     assert found(bias) == []  # what has fewer axes is no summand that can stand alone
     (knob,) = found(positions)
-    assert torch.equal(under(positions, knob, "the second alone"), X[:1].sinh().expand(X.shape))
+    assert torch.equal(under(positions, knob, "the second alone"), wave[:1].expand(X.shape))
     (knob,) = found(same_shape)
     assert (knob.name, knob.of, knob.value) == ("sum", "module", "add")
     assert torch.equal(under(same_shape, knob, "the first alone"), X)
-    assert torch.equal(under(same_shape, knob, "the second alone"), X.sinh())
+    assert torch.equal(under(same_shape, knob, "the second alone"), wave)
+
+
+def test_functions_that_keep_a_shape_can_be_left_out_or_belong_behind_the_next() -> None:
+    def sum_of_squares() -> torch.Tensor:
+        return X.cumsum(1).square().sum(1)
+
+    cumsum, square = found(sum_of_squares)
+    assert torch.equal(under(sum_of_squares, cumsum, "left out"), X.square().sum(1)) and square.value == "square"
+    first, second = (knob for knob in every(sum_of_squares) if knob.of == "layers")
+    assert torch.equal(under(sum_of_squares, first, "`cumsum` behind `square`"), X.square().cumsum(1).sum(1))
+    assert torch.equal(under(sum_of_squares, second, "`square` behind `sum`"), X.cumsum(1).sum(1).square())
+
+
+def test_functions_whose_order_does_not_matter() -> None:
+    assert every(lambda: (2 * X[0, 0]).sum() + X[0, 0].detach().sum(0).sum()) == []
 
 
 def test_a_transpose_can_be_a_reshape_or_of_other_axes() -> None:
@@ -157,7 +174,7 @@ def test_a_transpose_can_be_a_reshape_or_of_other_axes() -> None:
     assert torch.equal(under(turned, knob, "reshape"), X.reshape(2, 8, 8, 3))
 
 
-@pytest.mark.parametrize("call", [lambda: functional.conv2d(X, KERNEL, padding="same"), lambda: X[0, 0].sin()])
+@pytest.mark.parametrize("call", [lambda: functional.conv2d(X, KERNEL, padding="same"), lambda: X[0, 0].sum()])
 def test_what_has_no_other_way_is_left(call: Call) -> None:
     assert found(call) == []
 

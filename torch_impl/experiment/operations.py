@@ -7,10 +7,11 @@ them.
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from parity.diagnose.experiment import operations as ways
 from parity.diagnose.experiment.knobs import Knob
@@ -21,6 +22,7 @@ from torch_impl.instruments.windows import ARGUMENTS, PAD, POOLS, Function, Give
 from torch_impl.record import calls
 
 CODE = "code"  # the kind of what stands in no layer
+EQUAL = 1e-9  # relative: what two orders of functions make is then the same, but for rounding
 RESHAPES = ("reshape", "view", "flatten", "unflatten")
 TRANSPOSES = ("permute", "transpose", "swapaxes", "movedim", "moveaxis", "t", "T", "mT")
 JOINS = (*op_variants.JOINS, op_variants.STACK)
@@ -39,11 +41,31 @@ FUNCTIONS = (
 )
 SUMS = ("add", "sub", "mul", "minimum", "maximum", "min", "max")  # of two tensors
 WHERE, SUB = "where", "sub"
+ARITHMETIC = ("add", "sub", "rsub", "mul", "div", "pow", "matmul")
 ATTENTION, SOFTMAX = "scaled_dot_product_attention", "softmax"
 ATTENTION_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
-KNOWN = {PAD, GLU, op_variants.PART, EINSUM, ATTENTION, op_variants.TOP_K, WHERE}.union(
-    RESHAPES, TRANSPOSES, JOINS, SPLITS, REPEATS, op_variants.LOSSES, FUNCTIONS, SUMS
-)
+
+
+class _OfOne(NamedTuple):
+    """A call of a function by the user's own code; `is_taken`: of one tensor of floats, which makes another such."""
+
+    name: str
+    number: int
+    function: Function
+    args: tuple
+    kwargs: Given
+    returned: Any
+
+    @property
+    def is_taken(self) -> bool:
+        tensors = [each for each in tree_leaves((self.args, self.kwargs)) if isinstance(each, torch.Tensor)]
+        is_one = len(tensors) == 1 and isinstance(self.returned, torch.Tensor) and tensors[0] is self.args[0]
+        are_floats = is_one and tensors[0].is_floating_point() and self.returned.is_floating_point()
+        return are_floats and self.name not in REPEATS and source.direct() != ""
+
+    def again(self, x: torch.Tensor) -> torch.Tensor:
+        """Call it with another tensor."""
+        return self.function(x, *self.args[1:], **self.kwargs)
 
 
 def operations(replay: Callable[[], Any], place: Callable[[], str], is_paused: Callable[[], bool]) -> list[Knob]:
@@ -53,11 +75,16 @@ def operations(replay: Callable[[], Any], place: Callable[[], str], is_paused: C
     is to be left out.
     """
     variants: list[Operation] = []
+    calls_by_result: dict[int, _OfOne] = {}
 
     def note(name: str, number: int, function: Function, args: tuple, kwargs: Given) -> Any:
         result = op_variants.remembered(name, args, kwargs, function(*args, **kwargs))
         if not is_paused():
-            made = _operations(name, number, args, kwargs, result)
+            made = list(_operations(name, number, args, kwargs, result))
+            call = _OfOne(name, number, function, args, kwargs, result)
+            if call.is_taken:
+                made += _of_one(call, calls_by_result.get(id(args[0])))
+                calls_by_result[id(result)] = call
             variants.extend(each._replace(source=source.nearest(), path=place()) for each in made)
         return result
 
@@ -86,8 +113,6 @@ class _Mode(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if name == "__get__":  # of an attribute, such as a tensor's T
             name = getattr(func.__self__, "__name__", "")
-        if kind_of(name) not in ARGUMENTS and name not in KNOWN:
-            return func(*args, **(kwargs or {}))
         self._counts[name] += 1
         return self._do(name, self._counts[name], func, args, kwargs or {})
 
@@ -130,9 +155,36 @@ def _operations(name: str, number: int, args: tuple, kwargs: Given, result: Any)
     else:
         yield from _of_order(name, number, args, kwargs, result)
     if name in FUNCTIONS or kind_of(name) in POOLS:
+        yield Operation(name, number, ways.FUNCTION, CODE, name, {ways.LEFT_OUT: _left_out})
+
+
+def _of_one(call: _OfOne, before: _OfOne | None) -> Iterator[Operation]:
+    """Yield a call that can be left out, and the one before it, of whose result it is, that may belong behind it."""
+    name, x, result = call.name, call.args[0], call.returned
+    is_other = name not in (*FUNCTIONS, *TRANSPOSES, *ARITHMETIC)  # whose operator is changed in the code
+    if is_other and x.shape == result.shape and not _are_equal(x, result):
+        yield Operation(name, call.number, ways.FUNCTION, CODE, name, {ways.LEFT_OUT: _left_out})
+    if before is None:
+        return
+    try:
+        exchanged = before.again(call.again(before.args[0]))
+    except (RuntimeError, TypeError, ValueError, IndexError):  # an axis that is not there
+        return
+    if exchanged.shape == result.shape and not _are_equal(exchanged, result):
+        moved, behind = (f"`{each.name.strip('_')}`" for each in (before, call))
+        others = {(name, call.number): lambda function, args, kwargs: before.again(function(*args, **kwargs))}
         yield Operation(
-            name, number, ways.FUNCTION, CODE, name, {ways.LEFT_OUT: lambda function, args, kwargs: args[0]}
-        )
+            before.name, before.number, ways.ORDER, ways.LAYERS, f"{moved} {ways.IN_PLACE}",
+            {f"{moved} {ways.BEHIND} {behind}": _left_out}, also=others,
+        )  # fmt: skip
+
+
+def _are_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return torch.allclose(one, other, rtol=EQUAL, atol=0.0, equal_nan=True)
+
+
+def _left_out(function: Function, args: tuple, kwargs: Given) -> Any:
+    return args[0]
 
 
 def _of_order(name: str, number: int, args: tuple, kwargs: Given, result: torch.Tensor) -> Iterator[Operation]:

@@ -12,11 +12,12 @@ from typing import Any, Final, NamedTuple
 
 from parity.core.patches import around
 from parity.diagnose.experiment.knobs import Changed, Knob, one_of
+from parity.diagnose.experiment.operations import BEHIND, IN_PLACE, LAYERS, ORDER
 
-LAYERS, ORDER, IN_PLACE, ONCE = "layers", "order", "where it is called", "called once"
+ONCE: Final = "called once"
 MOST: Final = 24  # layers of a module
 NEAR: Final = 3  # calls before and behind its own at which a layer is tried
-BEHIND, BEFORE, ALONE = "behind", "before", "on what is added to that of"
+BEFORE, ALONE = "before", "on what is added to that of"
 
 
 class Called(NamedTuple):

@@ -23,9 +23,10 @@ FIRST, SECOND = "the first alone", "the second alone"  # of two that are added o
 EXCHANGED: Final = "the first from the second"  # of two that are subtracted
 RESHAPE, TRANSPOSE = "reshape", "transpose"
 PAD, ZERO_PADDING = "pad", "zero_padding"
+LAYERS, IN_PLACE, BEHIND = "layers", "where it is called", "behind"  # of what is called before or behind another
 JOIN, SPLIT, HALVES, NORMALIZE = "concatenation", "split", "halves", "normalize"
 # The kinds of what a loss can do in other ways.
-OF_LOSS: Final = ("loss", "cross_entropy", "smooth_l1_loss", NORMALIZE, "gather")
+OF_LOSS: Final = ("loss", "cross_entropy", "smooth_l1_loss", NORMALIZE, "gather", LAYERS)
 # The sign that is written for a function of two tensors, and the function that does what a sign means.
 SIGNS: Final = {
     "add": "+",
@@ -54,6 +55,7 @@ class Operation(NamedTuple):
     ways: Mapping[str, Any]  # the other ways, by the text that tells them
     source: str = ""  # "file:line" of the user's code that calls it
     path: str = ""  # the path of the innermost module that is being called
+    also: "Calls" = {}  # ways of other calls, which go with each of its own
 
 
 Calls = Mapping[tuple[str, int], Any]  # ways, by the names and numbers of calls
@@ -89,7 +91,9 @@ def _knob(
     alike: Sequence[Operation], texts: tuple[str, ...], doing: Callable[[Calls], AbstractContextManager[Any]]
 ) -> Knob:
     def changed(text: Any) -> AbstractContextManager[Any]:
-        return doing({(each.name, each.number): each.ways[text] for each in alike if text in each.ways})
+        chosen = [each for each in alike if text in each.ways]
+        others = dict(item for each in chosen for item in each.also.items())
+        return doing({(each.name, each.number): each.ways[text] for each in chosen} | others)
 
     first = alike[0]
     owner = f"{first.name} ({len(alike)} of them)" if len(alike) > 1 else first.name
