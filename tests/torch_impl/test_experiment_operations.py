@@ -162,7 +162,7 @@ def test_functions_that_keep_a_shape_can_be_left_out_or_belong_behind_the_next()
 
 
 def test_functions_whose_order_does_not_matter() -> None:
-    assert every(lambda: (2 * X[0, 0]).sum() + X[0, 0].detach().sum(0).sum()) == []
+    assert every(lambda: (2 * X[0, 0]).detach().sum(0).sum()) == []
 
 
 def test_a_transpose_can_be_a_reshape_or_of_other_axes() -> None:
