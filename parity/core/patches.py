@@ -10,9 +10,14 @@ Value = TypeVar("Value")
 Original = Callable[..., Any]  # a function in whose place another one is called
 
 
-def around(owner: Any, name: str, function: Callable[..., Any]) -> AbstractContextManager[Any]:
-    """Return a patch of a function, in place of which `function(original, *args, **kwargs)` is called."""
-    return mock.patch.object(owner, name, calling(function, getattr(owner, name)))
+@contextmanager
+def around(owner: Any, name: str, function: Callable[..., Any]) -> Iterator[Any]:
+    """Patch a function, in place of which `function(original, *args, **kwargs)` is called within the block.
+
+    The original is what stands there when the block begins: of two patches of one function both are called.
+    """
+    with mock.patch.object(owner, name, calling(function, getattr(owner, name))) as called:
+        yield called
 
 
 def calling(function: Callable[..., Any], *first: Any) -> Callable[..., Any]:

@@ -163,6 +163,7 @@ class Script(Run):
         if self._takes:  # a step begins with a batch
             if self._tapes:
                 self._passes += 1
+                self._begin_here()
                 return self.within(call, self._stands_in.get(id(layer), layer), args, kwargs)
             with calls.unobserved():
                 return self.within(call, layer, args, kwargs)
@@ -199,11 +200,16 @@ class Script(Run):
         if self._model is None:
             self.is_loop, self._model = True, self._made[early.module] if early else layer
             fits[self._model] = given
-            if self._in_function and not self._runs_eagerly:
-                self.begin = Begin(self._functions, self._number, fits[layer])
+            self._begin_here()
         elif self._ahead >= 0:
             self.second = self.second or given
         self._suspend()
+
+    def _begin_here(self) -> None:
+        """Note that the script has begun to train here, unless it has before, or trains op by op."""
+        is_in_graph = self._in_function and not self._runs_eagerly
+        if is_in_graph and not self.begin and any(each is self._model for each in self._made):
+            self.begin = Begin(self._functions, self._number, fits[self._model])
 
     def _replaced(
         self, layer: Any, args: Sequence[Any], kwargs: dict[str, Any]
