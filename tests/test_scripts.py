@@ -502,12 +502,20 @@ OTHER_DATA = ("train_ratings_fit.py", "users, items = RATINGS.T", "users, items 
 
 
 @pytest.mark.parametrize(
-    ("given", "verdict"), [pytest.param("[items, users]", "match", marks=SLOW), ("[users, items]", "diverged")]
+    ("given", "verdict"),
+    [
+        pytest.param("[items, users]", "match", marks=SLOW),
+        ("[users, items]", "diverged"),
+        ('{"second": items, "first": users}', "match"),
+        pytest.param('{"second": users, "first": items}', "diverged", marks=SLOW),
+    ],
 )
 def test_inputs_that_no_data_tell_are_those_that_are_called_alike(
     given: str, verdict: str, backends: list[Backend], tmp_path: Path
 ):
     edits = [OTHER_DATA, ("train_ratings_fit.py", "fit([items, users]", f"fit({given}")]
+    if given.startswith("{"):
+        edits.append(("train_ratings_fit.py", "Model([item, user],", 'Model({"first": user, "second": item},'))
     result = _compared("ratings", edits, backends, tmp_path)
     assert result.verdict == verdict and any("of one shape" in each for each in result.assumptions), result
 

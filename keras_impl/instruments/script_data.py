@@ -75,7 +75,8 @@ class Fit(NamedTuple):
     @property
     def labels(self) -> dict[str, list[str]]:
         """Return what the code calls the model's inputs and the targets, by their names in a pair."""
-        return dict(zip((*self.inputs, *self.targets), self.leaves, strict=False))
+        inputs = sorted(self.x) if isinstance(self.x, dict) else self.inputs  # in the order of leaves
+        return dict(zip((*inputs, *self.targets), self.leaves, strict=False))
 
     def target(self, arrays: Mapping[str, np.ndarray], inputs: Mapping[str, Any]) -> Any:
         """Return PyTorch's targets, by name, in the structure and the form of the script's own.
@@ -119,11 +120,9 @@ def arguments_of(layer: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 
 
 def labels_of(data: Any) -> list[list[str]]:
-    """Return what the running code calls each leaf of some data: by the key of a dict, and by its variable."""
-    frame = source.frame()
-    leaves = keras.tree.flatten_with_path(data)
-    called = [[*(key for key in path if isinstance(key, str)), rewrite.name(frame, leaf)] for path, leaf in leaves]
-    return [list(filter(None, labels)) for labels in called]
+    """Return what the running code calls each leaf of some data: its variable, "" if it has none, and its keys."""
+    frame, leaves = source.frame(), keras.tree.flatten_with_path(data)
+    return [[rewrite.name(frame, leaf), *(key for key in path if isinstance(key, str))] for path, leaf in leaves]
 
 
 class Begin(NamedTuple):

@@ -181,8 +181,16 @@ def called_alike(
 ) -> dict[str, str]:
     """Return what `held_alike` does, where what both scripts call their arrays tells it: u, user_id, users are one.
 
-    `ours`, `theirs`: the labels of PyTorch's arrays and of Keras's inputs and targets.
+    A variable tells what an array holds, rather than the key under which a dict gives it to the model. `ours`,
+    `theirs`: the labels of PyTorch's arrays and of Keras's inputs and targets, of these the variable first.
     """
+    by_variable = {name: labels[:1] for name, labels in theirs.items()}
+    return _called_alike(torch, keras, ours, by_variable) or _called_alike(torch, keras, ours, theirs)
+
+
+def _called_alike(
+    torch: Batches, keras: Batches, ours: Mapping[str, Sequence[str]], theirs: Mapping[str, Sequence[str]]
+) -> dict[str, str]:
     counterparts: dict[str, str] = {}
     for name, labels in theirs.items():
         fitting = [
