@@ -106,7 +106,7 @@ def test_a_file_keeps_its_values(tmp_path: Path) -> None:
     found = varied(tmp_path, inputs)
     assert np.array_equal(found["batch size 1"].inputs["x"], x[:1])
     assert np.array_equal(found["batch size 3"].inputs["x"], x[[0, 1, 0]])
-    expected = {GIVEN, "model(x)", "second call", "training mode", "batch size 1", "batch size 3"}
+    expected = {GIVEN, "model(x)", "second call", "training mode", "batch size 1", "batch size 3", "batch size 4"}
     assert found.keys() == expected | {"scale 0.01", "scale 100", "zeros", "the other sign"}
     assert np.array_equal(found["the other sign"].inputs["x"], -x)
 

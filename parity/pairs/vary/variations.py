@@ -4,6 +4,7 @@ Both backends make the same list independently, since it depends only on the cas
 """
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,6 +28,7 @@ BATCH_SIZE = "batch size"  # followed by the size
 BATCH_SIZES = (1, 3)
 SCALES = (0.01, 100.0)
 MOST_SIZES = 3  # at most so many sizes of dimensions are varied
+FAR = 130  # a size beyond the windows, buckets and tables that models of sequences have: 64, or 128
 MOST_ELEMENTS = 1 << 16  # with more elements than this in an input, no dimension is doubled
 EITHER, REFERENCE = ("torch", "keras"), ("torch",)
 Inputs = dict[str, Array]
@@ -101,7 +103,8 @@ class _Source:
         most = 1 if self.few else None
         seeds = {name: self.case.seed if of.seed is None else of.seed for name, of in self.pair.inputs.items()}
         yield Variation(ANOTHER, self._drawn({name: {"seed": seed + 1} for name, seed in seeds.items()}))
-        for size in BATCH_SIZES[:most] if self._is_batched() else ():
+        own = max((len(array) for array in self.given.values() if array.ndim), default=0)
+        for size in (*BATCH_SIZES, 2 * own)[:most] if self._is_batched() else ():
             shapes = {name: (size, *array.shape[1:]) for name, array in self.given.items() if array.ndim}
             yield Variation(f"{BATCH_SIZE} {size}", self._reshaped(shapes))
         yield from itertools.islice(self._lengths(), most)
@@ -142,11 +145,14 @@ class _Source:
         sizes = dict.fromkeys(size for shape in drawn.values() for size in shape[1:] if size > 1 and size not in fixed)
         for size in list(sizes)[:MOST_SIZES]:
             small = all(array.size <= MOST_ELEMENTS for array in self.given.values())
-            for new_size in (size - 1, size + 1, 2 * size)[: 3 if small else 2]:
+            for new_size in (size - 1, size + 1, 2 * size, FAR)[: 4 if small else 2]:
                 shapes = {
                     name: (*shape[:1], *(new_size if axis_size == size else axis_size for axis_size in shape[1:]))
                     for name, shape in drawn.items()
                 }
+                is_far = new_size > 2 * size
+                if is_far and max(map(math.prod, shapes.values())) > MOST_ELEMENTS:
+                    continue
                 yield Variation(f"length {new_size} for {size}", self._reshaped(shapes), may_fail=EITHER)
             yield from self._one_axis(drawn, size)
 
