@@ -358,6 +358,11 @@ FIT = "model.fit(images, labels, batch_size=24, epochs=2, callbacks=[keras.callb
 BATCHES = "for _ in range(2):\n  for i in (0, 24):\n    model.train_on_batch(images[i : i + 24], labels[i : i + 24])\n"
 # A rate by a count in Python, which a graph keeps as it was when it was traced.
 BY_COUNT = "        seen.append(0)\n        optimizer.learning_rate.assign(0.05 if len(seen) <= 2 else 0.025)\n"
+TRACED = [
+    ("train_loop.py", "    @tf.function", "    seen = []\n\n    @tf.function"),
+    ("train_loop.py", "        with tf", f"{BY_COUNT}        with tf"),
+    ("train_loop.py", "        optimizer.learning_rate = optimizer.learning_rate * 0.5\n", ""),
+]
 FAULTS = {
     "smoothing": ("fit", [("fit.toml", 'train.py"', 'train.py --smoothing=0.1"')], "cross_entropy.label_smoothing"),
     "rate": ("fit", [("train_fit.py", "(0.05,", "(0.04,")], "sgd.learning_rate"),
@@ -367,9 +372,7 @@ FAULTS = {
     "sample": ("vae", [("train_vae.py", "ops.exp(0.5 * deviation) *", "ops.exp(deviation) *")], "module.wiring"),
     "seed": ("vae", [("train_vae.py", "seed=self.seed)", "seed=7)")], "dropout.seed"),
     "sum": ("loop", [("train_loop.py", "reduce_mean(tf.nn", "reduce_sum(tf.nn")], "loss.normalisation"),
-    "traced": ("loop", [("train_loop.py", "    @tf.function", "    seen = []\n\n    @tf.function"), ("train_loop.py",
-        "        with tf", f"{BY_COUNT}        with tf"), ("train_loop.py",
-        "        optimizer.learning_rate = optimizer.learning_rate * 0.5\n", "")], "fit.graph"),
+    "traced": ("loop", TRACED, "fit.graph"),
     "between": ("fit", [("train_fit.py", FIT, f"{BATCHES}    model.layers[-1].bias.assign_add([1.0] * CLASSES)")],
         "unknown"),
     "evaluation": ("fit", [("train.py", "range(2):\n        model.train()\n",
@@ -486,6 +489,12 @@ def test_what_a_step_makes_of_its_batch_is_compared(edits: Edits, backends: list
 def test_what_both_steps_make_of_a_batch_or_one_makes_before(edits: Edits, backends: list[Backend], tmp_path: Path):
     """The data of the two scripts tell where it is made."""
     assert _matches(_compared("loop", edits, backends, tmp_path))
+
+
+@SLOW
+def test_a_step_that_begins_with_a_batch_is_also_run_as_a_graph(backends: list[Backend], tmp_path: Path):
+    result = _compared("loop", [*OF_KERAS, *TRACED], backends, tmp_path)
+    assert "fit.graph" in [each.id for each in result.causes], result
 
 
 @pytest.mark.parametrize(

@@ -206,9 +206,9 @@ class Script(Run):
         self._suspend()
 
     def _begin_here(self) -> None:
-        """Note that the script has begun to train here, unless it has before, or trains op by op."""
+        """Note that the script has begun to train here, unless it has before, or trains op by op, or several models."""
         is_in_graph = self._in_function and not self._runs_eagerly
-        if is_in_graph and not self.begin and any(each is self._model for each in self._made):
+        if is_in_graph and not self.begin and not isinstance(self._model, Together):
             self.begin = Begin(self._functions, self._number, fits[self._model])
 
     def _replaced(
