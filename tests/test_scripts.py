@@ -491,6 +491,19 @@ def test_what_both_steps_make_of_a_batch_or_one_makes_before(edits: Edits, backe
     assert _matches(_compared("loop", edits, backends, tmp_path))
 
 
+@pytest.mark.parametrize("within", [pytest.param(True, marks=SLOW), False])
+def test_a_constant_of_a_loop_in_a_function(within: bool, backends: list[Backend], tmp_path: Path):
+    """The loop of train_loop.py stands in main(), whose code is changed, or that of a function which it calls."""
+    capped, written_out = "(lambda x: {0} * {1}.tanh(x / {0}))({2})", "{0} * {1}.tanh({2} / {0})"
+    form = capped if within else written_out
+    edits = [
+        ("train.py", "model(images), labels", f"{form.format(3.0, 'torch', 'model(images)')}, labels"),
+        ("train_loop.py", "model(images, training=True)", form.format(2.0, "tf", "model(images, training=True)")),
+    ]
+    result = _compared("loop", edits, backends, tmp_path)
+    assert ("code.constant", 3.0, 2.0) in [(each.id, each.torch, each.keras) for each in result.causes], result
+
+
 @SLOW
 def test_a_step_that_begins_with_a_batch_is_also_run_as_a_graph(backends: list[Backend], tmp_path: Path):
     result = _compared("loop", [*OF_KERAS, *TRACED], backends, tmp_path)

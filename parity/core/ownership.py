@@ -26,7 +26,7 @@ import msgspec
 from parity.core.patches import pushed
 
 Owner = Literal["user", "own", "standard", "installed"]
-FRAMEWORKS = ("torch", "tensorflow", "keras", "numpy", "einops")
+FRAMEWORKS = ("torch", "tensorflow", "keras", "numpy", "optree", "einops", "wrapt")
 # Parts of this project's packages that are not examined ("" is the whole package).
 # The rest of these packages, models and strategies, is treated like a user's program. dropout.py draws the masks of
 # users' models as well, and is no part of them.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from parity.core.script import Main
-from parity.diagnose.experiment.candidates import ACTIVATIONS, EQUATION, FUNCTIONS, alternatives, are_axes
+from parity.diagnose.experiment.candidates import ACTIVATIONS, EQUATION, FUNCTIONS, IDENTITIES, alternatives, are_axes
 from parity.diagnose.experiment.executed import Executed, Lookup, lookups_of
 from parity.diagnose.experiment.knobs import WORD, Changed, Knob, assignment, attribute, is_setting, together
 from parity.diagnose.experiment.operations import FIRST, LEFT_OUT, SECOND
@@ -20,9 +20,9 @@ Replaced = Callable[[types.CodeType, Any], types.CodeType]
 def constants(run: Executed) -> Iterator[Knob]:
     """Yield the constants that are written in a function's code, each place of a constant by itself.
 
-    A number that is added or multiplied at several places, such as one that keeps both terms of a quotient from zero,
-    is then changed at all of them; so is one that is given to several calls, such as the axis of two sums. A truth
-    value that a function returns is no constant: it says which way the code around goes.
+    A float that stands at several places, such as one that keeps both terms of a quotient from zero, is then changed at
+    all of them; so is an integer that is an operand, or is given to several calls, such as the axis of two sums. A
+    truth value that a function returns is no constant: it says which way the code around goes.
     """
     instructions = list(dis.get_instructions(run.function.__code__))
     repeated: dict[tuple[Any, bool], list[Knob]] = {}
@@ -37,8 +37,9 @@ def constants(run: Executed) -> Iterator[Knob]:
             source, change = f"{run.file}:{place.lineno}", _constant(run.function, instruction)
             knob = Knob(repr(value), run.name, source, value, "constant", change)
             is_operand = bool(following and following.opname == "BINARY_OP")
-            if type(value) in (int, float) and following and (is_operand or following.opname in ARGUMENTS):
-                repeated.setdefault((value, is_operand), []).append(knob)
+            is_given = type(value) is int and following and (is_operand or following.opname in ARGUMENTS)
+            if is_given or type(value) is float:
+                repeated.setdefault((value, is_operand and type(value) is int), []).append(knob)
             yield knob
     for alike in repeated.values():
         if len(alike) > 1:
@@ -93,7 +94,7 @@ def functions(run: Executed) -> Iterator[Knob]:
     """
     code, spaces = run.function.__code__, [run.function.__globals__, *map(vars, _modules(run.function))]
     for number, name in enumerate(code.co_names):
-        if name in FUNCTIONS and (lookups := list(lookups_of(code, name))):
+        if name in FUNCTIONS and name not in IDENTITIES and (lookups := list(lookups_of(code, name))):
             beside = [space for space in spaces if name in space]
             others = (other for other in alternatives(name) if not beside or any(other in space for space in beside))
             words = (*([LEFT_OUT] if name in ACTIVATIONS else []), *others)

@@ -7,7 +7,7 @@ import dis
 import gc
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from parity.core import script
@@ -73,7 +73,8 @@ def executed(
 ) -> tuple[list[Executed], set[str]]:
     """Call, and return the functions that it ran through, in order, and all names that their code refers to.
 
-    Of a script that it runs anew, these are the functions of its step, and its own code from the step on.
+    Of a script that it runs anew, these are the functions of its step, and the code that goes on there from the step
+    on: its own, or that of a function such as main().
 
     `is_models`: whether a file belongs to the model's code: neither a framework, nor Python, nor this project.
     `is_paused`: whether what is running now is to be left out.
@@ -81,7 +82,7 @@ def executed(
     calls: dict[types.CodeType, str] = {}
     run: set[types.CodeType] = set()
     since: dict[types.CodeType, int] = {}  # the line at which a script's code went on
-    mains = script.mains()
+    of_scripts = {*script.mains(), *_makers(script.mains())}
 
     def on_event(frame: types.FrameType, event: str, argument: Any) -> None:
         if event != "call" or is_paused() or script.is_building():
@@ -93,7 +94,7 @@ def executed(
         of_model = (each for each in (frame.f_back, frame) if each and is_models(each.f_code.co_filename))
         if first := next(of_model, None):
             calls[code] = f"{first.f_code.co_filename}:{first.f_lineno}"
-        if first and first.f_code in mains:
+        if first and first.f_code not in run and first.f_code in of_scripts:
             since.setdefault(first.f_code, first.f_lineno)
 
     before = sys.getprofile()
@@ -104,28 +105,30 @@ def executed(
         sys.setprofile(before)
     by_getattr = (value for code in run for value in code.co_consts if isinstance(value, str) and value.isidentifier())
     names = {*by_getattr, *(name for code in run for name in code.co_names)}
-    of_scripts = [
-        Executed(mains[code], code.co_filename, f"{code.co_filename}:{line}", True, line)
-        for code, line in since.items()
-    ]
-    return [*_functions(calls, is_models, list(since)), *of_scripts], names
+    run_on = {code: f"{code.co_filename}:{line}" for code, line in since.items() if code not in calls}
+    functions = _functions(calls | run_on, is_models)
+    return [each._replace(since=since.get(each.function.__code__, 0)) for each in functions], names
 
 
-def _functions(
-    calls: dict[types.CodeType, str], is_models: Callable[[str], bool], mains: Sequence[types.CodeType]
-) -> list[Executed]:
+def _makers(codes: Iterable[types.CodeType]) -> dict[types.CodeType, tuple[types.CodeType, int]]:
+    """Return the code objects among the constants of others, at any depth, each with the other and its number there."""
+    makers, open_ = dict[types.CodeType, tuple[types.CodeType, int]](), list(codes)
+    while open_:
+        outer = open_.pop()
+        inner = {code: number for number, code in enumerate(outer.co_consts) if isinstance(code, types.CodeType)}
+        makers |= {code: (outer, number) for code, number in inner.items()}
+        open_ += inner
+    return makers
+
+
+def _functions(calls: dict[types.CodeType, str], is_models: Callable[[str], bool]) -> list[Executed]:
     """Return the functions of code objects; one that no longer exists is left out, unless another one makes it."""
     existing: dict[types.CodeType, list[types.FunctionType]] = {code: [] for code in calls}
     gc.unfreeze()  # of what is frozen, as a framework's functions are in a fork, no referrers are told
     for referrer in gc.get_referrers(*calls) if calls else []:
         if isinstance(referrer, types.FunctionType) and referrer.__code__ in calls:
             existing[referrer.__code__].append(referrer)
-    makers, open_ = dict[types.CodeType, tuple[types.CodeType, int]](), list(mains)
-    while open_:
-        outer = open_.pop()
-        inner = {code: number for number, code in enumerate(outer.co_consts) if isinstance(code, types.CodeType)}
-        makers |= {code: (outer, number) for code, number in inner.items()}
-        open_ += inner
+    makers = _makers(script.mains())
     for outer in calls:
         of_outer = ((code, number) for number, code in enumerate(outer.co_consts) if isinstance(code, types.CodeType))
         makers |= {code: (outer, number) for code, number in of_outer if code in calls}

@@ -28,6 +28,7 @@ STARTS: Final = 3  # candidates from which a number is searched for
 FIRST: Final = 6  # changes that are tried together with all others, the most effective ones
 SHARE: Final = 0.05  # of the difference that a step must promise to take away; by chance it is far less
 SLOW: Final = 3  # steps that need not halve the difference
+FAST: Final = 4  # times smaller that a step makes the difference as the search comes to its end
 LEAST: Final = 300  # calls in the first part of the search, so that what is found hardly depends on the machine
 FEWER: Final = 80  # calls in each further part, and around the module
 
@@ -212,7 +213,8 @@ class Search:
             there = self._calls.under((*base, (knob, number + step)))
             move, share = step_towards(here, there, self._target.value, step)
             is_hopeless = share < SHARE or (iteration > SLOW and left > before / 2)
-            if is_hopeless or self._calls.is_over():
+            is_slow = left > before / FAST  # a search that is about to end is not given up for want of time
+            if is_hopeless or (is_slow and self._calls.is_over()):
                 return None
             number, before = follow(number, move), left
         return None

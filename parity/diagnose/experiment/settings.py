@@ -13,6 +13,7 @@ from parity.diagnose.experiment.attempts import plain
 from parity.diagnose.experiment.candidates import (
     EQUATION,
     FORMS,
+    IDENTITIES,
     SLICES,
     candidates,
     is_number,
@@ -28,11 +29,10 @@ from parity.runtime.job import ExperimentJob
 
 # With no padding_idx and no ignore_index (PyTorch's default), without smoothing or clipping.
 SWITCHED_OFF: Final[Mapping[type, Sequence[Any]]] = {int: (None, -100), float: (0.0, None)}
-IDENTITIES: Final = ("linear", "identity")  # in place of an activation
 MOST_SIZES: Final = 2  # that are tried first
 MOST_ALIKE: Final = 3  # values of the other side's settings of the same name that are tried before
 # What stands in the code of the model that was run.
-IN_CODE: Final = (code.variables, code.constants, code.functions, code.operators, code.slices, code.exchanged)
+IN_CODE: Final = (code.exchanged, code.variables, code.constants, code.functions, code.operators, code.slices)
 Open = Callable[[ExperimentJob, str, Mapping[str, Floats], dict[str, Array]], AbstractContextManager[Live]]
 
 
@@ -131,7 +131,8 @@ def _named(live: Live, run: Sequence[Executed], read: Collection[str]) -> Iterat
     for owner in (*owners[:1], *reversed(owners[1:])):  # then what was called last before the tensor was made
         yield from knobs.attributes(owner, read, live.base)
     for each in run:
-        yield from code.defaults(each)
+        if ownership.owner(each.file) not in ("own", "standard"):
+            yield from code.defaults(each)
 
 
 def _values(
