@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from slow import sampled
 
@@ -12,7 +13,7 @@ from parity.asserts import Session
 from parity.core.errors import UsageError
 from parity.pairs import file as files
 from parity.pairs.compare import compared
-from parity.pairs.script_steps import axes
+from parity.pairs.script_steps import axes, ignored_as
 from parity.results import CaseResult
 from parity.runtime.backend import Backend
 
@@ -644,6 +645,13 @@ def test_files_that_say_otherwise_how_scripts_train(text: str, message: str, tmp
     file.write_text(text)
     with pytest.raises(UsageError, match=message):
         files.load(file)
+
+
+def test_what_pytorch_ignores_is_the_one_id_that_keras_alone_has():
+    ids = np.array([1, 2, -100])
+    assert ignored_as(ids, np.array([2, 0, 1])) == 0
+    assert ignored_as(ids, np.array([2, -100, 1])) is None  # both ignore the same
+    assert ignored_as(ids, np.array([0, 3, 1])) is None  # which of the two is not told
 
 
 @pytest.mark.parametrize(

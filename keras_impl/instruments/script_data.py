@@ -20,7 +20,7 @@ from parity.config.pair import OF_BATCH, SAMPLE_WEIGHT, TARGET
 from parity.core.errors import UsageError
 from parity.doctor import rewrite
 from parity.pairs.script_records import Called
-from parity.pairs.script_steps import axes
+from parity.pairs.script_steps import IGNORED, axes, ignored_as
 
 OF_LOSS = (TARGET, SAMPLE_WEIGHT)
 fits: "WeakKeyDictionary[Any, Fit]" = WeakKeyDictionary()  # by the models of scripts
@@ -167,6 +167,8 @@ def like(own: Any, array: np.ndarray, samples: int) -> np.ndarray:
     Raises UsageError if it cannot be brought into that form.
     """
     own = np.asarray(own)
+    if (ignored := ignored_as(array, own)) is not None:
+        array = np.where(array == IGNORED, ignored, array)
     given, wanted = array.size / samples, own.size / max(len(own) if own.ndim else 1, 1)
     shape, is_whole = (samples, *own.shape[1:]), own.dtype.kind in "iub"
     if given == wanted:

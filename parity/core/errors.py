@@ -4,6 +4,7 @@ import difflib
 import re
 from collections.abc import Iterable
 
+MESSAGE = 400  # characters of the message of an exception in the user's code
 LONGEST = 1000  # characters; a longer message about a trace is shortened in its middle
 
 

@@ -31,6 +31,8 @@ from parity.pairs.script_records import (
     are_data_alike,
 )
 
+IGNORED = -100  # the ignore_index of PyTorch's losses, unless they are given another one
+
 
 def axes(given: Sequence[int], own: Sequence[int]) -> str | None:
     """Return the einops pattern that brings a batch's axes into the order of another's, which may have more samples.
@@ -290,6 +292,14 @@ def counterparts(pair: Pair, torch: Batches, names: Sequence[str], keras: Batche
         )
     chosen = named | dict(zip(ours, rest, strict=True))
     return {name: chosen[name] for name in torch if name in chosen}
+
+
+def ignored_as(torch: Array, keras: Array) -> int | None:
+    """Return the id that Keras's targets alone have, if they have none for what PyTorch's losses ignore; else None."""
+    if "f" in (torch.dtype.kind, keras.dtype.kind) or not (torch == IGNORED).any() or (keras < 0).any():
+        return None
+    alone = np.setdiff1d(keras, torch)
+    return int(alone[0]) if len(alone) == 1 else None
 
 
 def layout_of(pair: Pair, name: str, torch: Array, keras: Array) -> str:

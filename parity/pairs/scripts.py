@@ -260,7 +260,7 @@ def tell(result: CaseResult, file: PairFile, folder: Path) -> None:
     arrays, (trained, port) = [dict(np.load(side / VALUES)) for side in sides], map(read, sides)
     result.lifted = [each for each in result.lifted if BUILDING not in each]  # most of it by what makes the data
     result.not_compared += _not_run(file.pair, trained, port)
-    result.assumptions += _assumed(file.pair, trained, arrays[0])
+    result.assumptions += _assumed(file.pair, trained, *arrays)
     result.findings += data_apart(file.pair, *arrays)
 
 
@@ -292,7 +292,7 @@ def _not_run(pair: Pair, trained: Trained, port: Trained) -> Iterator[str]:
         yield f"the callbacks of fit in {theirs}: {', '.join(port.callbacks)}"
 
 
-def _assumed(pair: Pair, trained: Trained, arrays: Mapping[str, Array]) -> Iterator[str]:
+def _assumed(pair: Pair, trained: Trained, arrays: Mapping[str, Array], keras: Mapping[str, Array]) -> Iterator[str]:
     """Yield what is assumed of two scripts; `arrays`: PyTorch's."""
     ours, theirs = name_of(pair.torch), name_of(pair.keras)
     if trained.states:
@@ -304,6 +304,9 @@ def _assumed(pair: Pair, trained: Trained, arrays: Mapping[str, Array]) -> Itera
         kinds.append((array.shape[1:], array.dtype.kind, role if role in (TARGET, SAMPLE_WEIGHT) else ""))
     if len(set(kinds)) < len(kinds) and not (trained.are_told or trained.keeps_data):
         yield f"inputs, or targets, of one shape are {theirs}'s by their names, or in their order"
+    targets = [(arrays[f"{name}@0"], keras[name]) for name in pair.inputs if name.startswith(TARGET) and name in keras]
+    for ignored in {ignored for each in targets if (ignored := script_steps.ignored_as(*each)) is not None}:
+        yield f"{script_steps.IGNORED} among {ours}'s targets is {ignored} among {theirs}'s"
     if trained.alone:
         yield f"{', '.join(trained.alone)}: given to {ours}'s model alone, with the rest of a batch"
     if trained.in_evaluation:

@@ -6,6 +6,7 @@ arguments, as one dict if it has one argument and there are several inputs, else
 
 import inspect
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
@@ -23,7 +24,7 @@ from keras_impl.record import precision
 from keras_impl.record.pair.script import Script
 from parity.config.pair import Pair
 from parity.core import script
-from parity.core.errors import BackendError, UsageError, nearest
+from parity.core.errors import MESSAGE, BackendError, UsageError, nearest
 from parity.core.program import load
 from parity.core.wording import count
 from parity.pairs import structure
@@ -134,7 +135,8 @@ def user_errors(what: str) -> Iterator[None]:
         first = re.sub(r"\[[^\]]*$", "[...", first)  # an array of several lines
         line = source.line_of(error.__traceback__)
         where = f", at {line}" if line else ""
-        raise BackendError(f"{what}: {type(error).__name__}: {first}{where}") from error
+        said = textwrap.shorten(first, MESSAGE, placeholder=" ...")
+        raise BackendError(f"{what}: {type(error).__name__}: {said}{where}") from error
     finally:
         if filtered:
             keras.config.enable_traceback_filtering()

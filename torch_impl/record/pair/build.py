@@ -14,7 +14,7 @@ from torch import nn
 from parity.config.pair import Pair
 from parity.config.schema import Case
 from parity.core import program, script
-from parity.core.errors import BackendError, UsageError, nearest
+from parity.core.errors import MESSAGE, BackendError, UsageError, nearest
 from parity.pairs import structure
 from parity.trace.keys import MODEL
 from torch_impl.instruments.source import line_of
@@ -22,7 +22,6 @@ from torch_impl.record import precision, tree
 from torch_impl.record.pair.script import Script
 from torch_impl.record.pair.sources import repeated_draws
 
-LONGEST = 400  # characters of the message of an exception in the user's code
 Inputs = dict[str, torch.Tensor]
 script.kinds["torch"] = Script
 Parameter = inspect.Parameter
@@ -107,7 +106,7 @@ def user_errors(what: str) -> Iterator[None]:
     except (Exception, SystemExit) as error:
         line = line_of(error.__traceback__)
         where = f", at {line}" if line else ""
-        said = textwrap.shorten(str(error), LONGEST, placeholder=" ...")
+        said = textwrap.shorten(str(error), MESSAGE, placeholder=" ...")
         raise BackendError(f"{what}: {type(error).__name__}: {said}{where}") from error
 
 
