@@ -102,6 +102,13 @@ COLDER = [("train_pairs_fit.py", "/ 0.5)", "/ 0.25)")]
 OTHER_SHARE = [("train_attack_loop.py", "SHARE = 0.7", "SHARE = 0.5")]
 ROOT = [("train_noise_fit.py", "ops.sqrt(1 - share) * noise", "(1 - share) * noise")]
 
+# Of two batches, whose datasets are made anew: three steps reach the second.
+EPOCHS = [
+    ("train_gan.py", "batch_size=16", "batch_size=32"),
+    ("train_gan_loop.py", ".shuffle(64).batch(16)", ""),
+    ("train_gan_loop.py", "for batch in dataset:", "for batch in dataset.shuffle(64).batch(32):"),
+]
+
 
 STEPS = {
     "gan": ("gan", [], []),
@@ -109,6 +116,7 @@ STEPS = {
     "loop": ("gan_loop", [], []),
     "loop's adam": ("gan_loop", ADAM, [ADAM_EPSILON]),
     "loop's order": ("gan_loop", BEFORE, [("unknown", None, None), ADAM_EPSILON]),
+    "loop's epochs": ("gan_loop", EPOCHS, []),
     "penalty": ("penalty", [], []),
     "penalty's gradient": ("penalty", STOPPED, [("gradient.stopped", "no stop_gradient", "stop_gradient")]),
     "noise": ("noise", [], []),
@@ -369,10 +377,10 @@ FAULTS = {
     "rate": ("fit", [("train_fit.py", "(0.05,", "(0.04,")], "sgd.learning_rate"),
     "inference": ("loop", [("train_loop.py", "model(images, training=True)", "model(images)")], "batch_norm.mode"),
     "penalty": ("loop", [("train_loop.py", "loss = tf", "loss = 1e-3 * tf.nn.l2_loss(model.head.kernel) + tf")],
-        "loss.added"),
+        "code.constant"),
     "sample": ("vae", [("train_vae.py", "ops.exp(0.5 * deviation) *", "ops.exp(deviation) *")], "module.wiring"),
     "seed": ("vae", [("train_vae.py", "seed=self.seed)", "seed=7)")], "dropout.seed"),
-    "sum": ("loop", [("train_loop.py", "reduce_mean(tf.nn", "reduce_sum(tf.nn")], "loss.normalisation"),
+    "sum": ("loop", [("train_loop.py", "reduce_mean(tf.nn", "reduce_sum(tf.nn")], "code.function"),
     "traced": ("loop", TRACED, "fit.graph"),
     "between": ("fit", [("train_fit.py", FIT, f"{BATCHES}    model.layers[-1].bias.assign_add([1.0] * CLASSES)")],
         "unknown"),

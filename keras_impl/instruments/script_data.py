@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -19,8 +19,8 @@ from keras_impl.instruments import source
 from parity.config.pair import OF_BATCH, SAMPLE_WEIGHT, TARGET
 from parity.core.errors import UsageError
 from parity.doctor import rewrite
-from parity.pairs.script_records import Called
-from parity.pairs.script_steps import IGNORED, axes, ignored_as
+from parity.pairs.script_records import IGNORED, Called
+from parity.pairs.script_steps import axes, ignored_as
 
 OF_LOSS = (TARGET, SAMPLE_WEIGHT)
 fits: "WeakKeyDictionary[Any, Fit]" = WeakKeyDictionary()  # by the models of scripts
@@ -32,7 +32,8 @@ class Fit(NamedTuple):
     Of a loop only the inputs: what it gives to its loss is replaced where it does. `calls`: how the model's train_step
     calls layers, if it makes what they are given of its batch. `batches`: how many an epoch has, if that is known.
     `is_named`: whether `x` holds arguments of the model's call by name; `options`: those that are no tensors.
-    `leaves`: what the code calls the leaves of `x` and `y`, in order.
+    `leaves`: what the code calls the leaves of `x` and `y`, in order. `states`: arguments of the call that hold a
+    state, which the script carries on.
     """
 
     x: Any
@@ -46,17 +47,23 @@ class Fit(NamedTuple):
     is_named: bool = False
     options: Mapping[str, Any] = {}
     leaves: Sequence[list[str]] = ()
+    states: Mapping[str, Any] = {}
 
     @classmethod
-    def of_call(cls, layer: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> "Fit":
-        """Return what a layer is called with: one structure, or arguments that hold tensors, masks aside, by name."""
+    def of_call(cls, layer: Any, args: Sequence[Any], kwargs: Mapping[str, Any], states: Collection[str] = ()) -> "Fit":
+        """Return what a layer is called with: one structure, or arguments that hold tensors, masks aside, by name.
+
+        `states`: the arguments that hold a state; else those do that are structures of zeros.
+        """
         given = arguments_of(layer, args, kwargs)
+        held = {name: each for name, each in given.items() if name in states or _is_state(each)}
+        given = {name: each for name, each in given.items() if name not in held}
         tensors = {name: each for name, each in given.items() if name != "mask" and is_array(each)}
         options = {name: each for name, each in given.items() if name not in (*tensors, "mask", "training")}
         is_nested = any(map(keras.tree.is_nested, given.values()))
         if not tensors or is_nested or (len(tensors) == len(args) == 1 and not options):
             return cls(args[0] if args else next(iter(given.values())))
-        return cls(tensors, is_named=True, options=options)
+        return cls(tensors, is_named=True, options=options, states=held)
 
     @property
     def inputs(self) -> dict[str, np.ndarray]:
@@ -91,11 +98,21 @@ class Fit(NamedTuple):
     def arguments(self, tensors: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments of the model's call, whose tensors these are."""
         if self.is_named:
-            return [], {**self.options, **self.structured(tensors)}
+            return [], {**self.options, **self._states_for(len(tensors[0])), **self.structured(tensors)}
         if not self.calls:
             return [self.structured(tensors)], {}
         itself = next((each for each in self.calls if not each.layer), None)
         return itself.given(tensors) if itself else ([list(tensors)], {})
+
+    def _states_for(self, samples: int) -> Mapping[str, Any]:
+        """Return the states with which a model begins, of so many samples."""
+        own = len(next(iter(self.inputs.values())))
+
+        def zeros(state: Any) -> tf.Tensor:
+            sizes = [samples if size == own else size for size in state.shape]
+            return tf.zeros(sizes, keras.config.floatx())
+
+        return {name: tf.nest.map_structure(zeros, each) for name, each in self.states.items()}
 
     def is_whole(self, tensors: Sequence[Any]) -> bool:
         """Return whether a step takes all that `fit` is given, as a train_step does for which no part is a target."""
@@ -109,6 +126,12 @@ class Fit(NamedTuple):
         if isinstance(self.x, dict):
             return dict(zip(self.x, tensors, strict=True))
         return keras.tree.pack_sequence_as(self.x, list(tensors))
+
+
+def _is_state(value: Any) -> bool:
+    """Return whether an argument is a structure of zeros: a state with which a model begins."""
+    leaves = tf.nest.flatten(value) if isinstance(value, (list, tuple)) else []
+    return bool(leaves) and all(is_array(each) and each.dtype.is_floating and not np.any(each) for each in leaves)
 
 
 def arguments_of(layer: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from tensorflow.python.data.ops.iterator_ops import OwnedIterator
 from keras_impl.instruments import source
 from keras_impl.instruments.script_data import Fit, is_array
 from parity.core.patches import around
+from parity.core.script import Sources
 from parity.pairs.script_records import BATCH, GIVEN, Called, Fetched
 
 Trained = tuple[Fetched, dict[str, np.ndarray]]  # how a step is trained, with its arrays
@@ -87,8 +88,9 @@ class Fetches:
         self._names: dict[Any, str] = {}
         self._all: list[Fetch] = []  # unless it is known how the script trains
         self._taken = 0
-        self._datasets: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # by their iterators
-        self._dataset: Any = None  # on which the script trains
+        self._sources = Sources()
+        self._datasets: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # their numbers, by their iterators
+        self._dataset: Any = None  # the number of that on which the script trains
 
     @property
     def last(self) -> Fetch | None:
@@ -138,7 +140,7 @@ class Fetches:
 
     def _on_iter(self, begin: Callable[..., Any], dataset: Any) -> Any:
         iterator = begin(dataset)
-        self._datasets[iterator] = dataset
+        self._datasets[iterator] = self._sources.number(dataset, source.line())
         return iterator
 
     def _on_next(self, following: Callable[..., Any], iterator: Any) -> Any:
@@ -149,7 +151,7 @@ class Fetches:
             self._all.append(Fetch(self._taken, batch, Calls(), []))
         elif self._taken == self._known.first:
             self._dataset = dataset
-        return self._on_step(batch) if self._dataset is dataset else batch
+        return self._on_step(batch) if self._dataset == dataset else batch
 
 
 class Together(keras.Model):

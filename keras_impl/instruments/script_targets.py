@@ -14,6 +14,7 @@ from keras_impl.instruments.script_data import OF_LOSS, is_array, is_sequence, r
 from parity.config.pair import SAMPLE_WEIGHT, TARGET
 from parity.core.errors import UsageError
 from parity.core.patches import Original, around
+from parity.pairs.script_records import counted
 
 OF_KERAS = ("y_true", "y_pred")  # the first arguments of Keras's own loss functions
 
@@ -31,7 +32,7 @@ class Targets:
         self._given_in: set[int] = set()  # the steps whose target was replaced
         # Of the batch's own target, where it was: a loss may take what is made of it.
         self._form: tuple[Any, ...] | None = None
-        self._last_source: Any = None  # the dataset or tf.function that has given the last batch
+        self._last_source: Any = None  # the number of the dataset, or the tf.function, that has given the last batch
         self._unfit: UsageError | None = None  # why that of a batch cannot be replaced: a step may make another of it
         self._source: Any = None  # the one that gives the batches of training steps
 
@@ -46,7 +47,7 @@ class Targets:
     def begin_step(self) -> None:
         """Begin a training step."""
         self.begun += 1
-        self._source = self._source or self._last_source
+        self._source = self._last_source if self._source is None else self._source
 
     def patches(self) -> Iterator[AbstractContextManager[Any]]:
         """Yield what has to be patched while the script runs."""
@@ -85,7 +86,7 @@ class Targets:
 
         That of a source that gives no batches of training steps, such as those of a validation, stays.
         """
-        if self._source is not None and self._source is not source:
+        if self._source is not None and self._source != source:
             return batch
         inputs = [name for name in self._given if name.endswith("@0") and name[:-2] not in OF_LOSS]
         target = self._given.get(f"{TARGET}@0")
@@ -132,6 +133,7 @@ class Targets:
         inputs = next((each for name, each in self._given.items() if name.endswith(f"@{step}")), None)
         if inputs is None:
             return target, weight
+        given[0] = None if given[0] is None else counted(given[0], given[1])
         values = [
             own if own is None or array is None else replaced(own, array, len(inputs))
             for own, array in zip((target, weight), given, strict=True)

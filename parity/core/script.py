@@ -100,6 +100,30 @@ def mains() -> Mapping[types.CodeType, Main]:
     return {main.__code__: main for main in _mains.values()}
 
 
+class Sources:
+    """The datasets that a script takes batches from: one made anew where another stood that is gone is that one."""
+
+    def __init__(self) -> None:
+        self._known: list[tuple[Callable[[], Any], str]] = []  # each, as long as it exists, with the line that takes it
+
+    def number(self, dataset: Any, line: str) -> int:
+        """Return the number of a dataset, of which a line takes a batch."""
+        before = [held() for held, _ in self._known]
+        same = (number for number, each in enumerate(before) if each is dataset)
+        gone = (number for number, each in enumerate(before) if each is None and line == self._known[number][1] != "")
+        number = next(same, next(gone, len(before)))
+        self._known[number : number + 1] = [(_reference(dataset), line)]
+        return number
+
+
+def _reference(value: Any) -> Callable[[], Any]:
+    """Return a function that returns a value as long as it exists."""
+    try:
+        return weakref.ref(value)
+    except TypeError:  # a list
+        return lambda: value
+
+
 class Script:
     """One run of a script. `text`: the command line. `search`: the folders in which the file is looked for."""
 

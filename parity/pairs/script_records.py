@@ -17,6 +17,7 @@ from parity.core.script import name_of
 from parity.core.wording import count
 from parity.results import Finding
 
+IGNORED = -100  # the ignore_index of PyTorch's losses, unless they are given another one
 FOLDER, FILE, VALUES = "scripts", "trained.json", "parity_batches.npz"
 # Before the names of what is in a batch, what modules are given first, and, with a number, layers within others.
 BATCH, GIVEN, INNER = "batch.", "given.", "inner"
@@ -85,7 +86,7 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     """What a script trains on, beside the arrays in the .npz file next to it: the names of its model's inputs.
 
     Of PyTorch's the number of steps that were asked for, and which of its calls in evaluation mode are differentiated:
-    the script has not gone back to training mode; the inputs that are `states`, zero in each step, and others `alone`,
+    the script has not gone back to training mode; the inputs that are `states`, zero at first, and others `alone`,
     which Keras's model is not given; and the names of what its loss takes beside the model's outputs, in the order in
     which it uses that, "" for what is not given. Of Keras's `fit` also those of its callbacks that are not run; or
     whether the script trains in a loop of its own instead. The shapes of the model's outputs, by key or index, "" for a
@@ -98,7 +99,8 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     tf.distribute; `has_copies`: whether it keeps copies of its model, such as averages; `are_told`: whether the data
     tell which inputs and targets correspond. `labels`: what the script's code calls each input and what its loss takes,
     a variable or a key. `compared`: of PyTorch's, the number of the output that is compared with each of these;
-    `targets`: of Keras's `fit`, the key or index of each of several targets.
+    `carried`: the inputs that are zero, or what the model has returned in the step before; `targets`: of Keras's `fit`,
+    the key or index of each of several targets.
     """
 
     inputs: list[str]
@@ -121,6 +123,7 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     are_told: bool = False
     labels: dict[str, list[str]] = {}
     compared: list[int | None] = []
+    carried: list[str] = []
     targets: list[str | int] = []
 
 
@@ -193,7 +196,25 @@ def with_names(
         name = names.get(name, name)
         alike = [target for target, first in firsts.items() if first == name] or [name]
         renamed |= {f"{each}@{step}": array for each in alike if each}
+    if SAMPLE_WEIGHT in keras and f"{SAMPLE_WEIGHT}@0" not in renamed:
+        renamed |= _weights_of_counted(renamed, keras[SAMPLE_WEIGHT])
     return renamed, list(names.values())
+
+
+def _weights_of_counted(torch: Batches, keras: Array) -> dict[str, Array]:
+    """Return weights of 0 where PyTorch's loss ignores a target, if Keras's weights are but 0 and 1."""
+    targets = {key: array for key, array in torch.items() if key.startswith(f"{TARGET}@") and array.dtype.kind in "iu"}
+    if not np.isin(keras, (0, 1)).all() or not any((each == IGNORED).any() for each in targets.values()):
+        return {}
+    return {
+        f"{SAMPLE_WEIGHT}@{key.partition('@')[2]}": (each != IGNORED).astype(np.float32)
+        for key, each in targets.items()
+    }
+
+
+def counted(target: Array, weights: Array | None) -> Array:
+    """Return a target with 0 where the weights leave out what PyTorch's loss ignores: Keras's takes no such id."""
+    return target if weights is None else np.where(target == IGNORED, 0, target)
 
 
 def _unlike(torch: Array, samples: int, keras: Array) -> int:

@@ -22,6 +22,7 @@ from parity.pairs.script_records import (
     BATCH,
     FIRST,
     GIVEN,
+    IGNORED,
     INNER,
     OF_LOSS,
     VALUES,
@@ -30,8 +31,6 @@ from parity.pairs.script_records import (
     Shapes,
     are_data_alike,
 )
-
-IGNORED = -100  # the ignore_index of PyTorch's losses, unless they are given another one
 
 
 def axes(given: Sequence[int], own: Sequence[int]) -> str | None:
@@ -93,7 +92,7 @@ def steps(fetched: Fetched | None, torch: Batches, keras_fetched: Fetched | None
     if SAMPLE_WEIGHT in keras:  # all that a train_step takes may be data, and no target
         of_batch |= {name: keras[name] for name in (*targets, SAMPLE_WEIGHT)}
         targets = []
-    taken, chosen = alike(batch, of_batch), _chosen(given, keras_fetched, keras)
+    taken, chosen = alike(batch, of_batch), _chosen(given, fetched.returned, keras_fetched, keras)
     if taken is None or chosen is None:
         return None
     own_fetched, of_step, called = chosen
@@ -126,16 +125,30 @@ def steps(fetched: Fetched | None, torch: Batches, keras_fetched: Fetched | None
 
 
 def _chosen(
-    given: Batches, fetched: Fetched, keras: Batches
+    given: Batches, returned: Sequence[Sequence[int]], fetched: Fetched, keras: Batches
 ) -> tuple[Fetched, dict[str, Array], dict[str, str]] | None:
-    """Return how Keras's script calls the layers that are given what PyTorch's modules are, with tensors and names."""
+    """Return how Keras's script calls the layers that are given what PyTorch's modules are, with tensors and names.
+
+    They return as much as all that are called of what PyTorch's have `returned`, by its shapes.
+    """
+    most = _common(returned, fetched.returned)
     prefixes = (GIVEN, *(f"{INNER}{number}." for number in range(len(fetched.inner))))
     for each, prefix in zip((fetched, *fetched.inner), prefixes, strict=True):
         of_step = _of(keras, prefix)
         called = alike(given, of_step)
-        if called and len(called) == len(given):
+        if called and len(called) == len(given) and _common(returned, each.returned) >= most:
             return msgspec.structs.replace(fetched, calls=each.calls, returned=each.returned), of_step, called
     return None
+
+
+def _common(ours: Sequence[Sequence[int]], theirs: Sequence[Sequence[int]]) -> int:
+    """Return how many of PyTorch's shapes have a counterpart among Keras's."""
+    left, number = list(theirs), 0
+    for shape in ours:
+        if (own := next((each for each in left if axes(shape, each) is not None), None)) is not None:
+            left.remove(own)
+            number += 1
+    return number
 
 
 def described(array: Array) -> PairInput:
@@ -227,13 +240,12 @@ def _begin_alike(torch: Array, keras: Array) -> bool:
     )
 
 
-def initial_states(torch: Batches, names: Sequence[str], keras: Sequence[str]) -> list[str]:
-    """Return which inputs of PyTorch's model are zero in each step, if Keras's has that many fewer.
+def initial_states(torch: Batches, names: Sequence[str], carried: Sequence[str], keras: Sequence[str]) -> list[str]:
+    """Return which inputs of PyTorch's model are zero at first, and `carried` on, if Keras's has that many fewer.
 
     `torch`: what it is given, by NAME@STEP; `names`, `keras`: the names of both models' inputs.
     """
-    used = {key.partition("@")[0] for key, array in torch.items() if array.any()}
-    states = [name for name in names if name not in used]
+    states = [name for name in names if name in carried and not torch[f"{name}@0"].any()]
     return states if len(names) - len(states) == len(keras) > 0 else []
 
 

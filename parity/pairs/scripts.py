@@ -24,6 +24,7 @@ from parity.pairs.script_records import (
     FIRST,
     FOLDER,
     GIVEN,
+    IGNORED,
     OF_LOSS,
     VALUES,
     Shapes,
@@ -129,7 +130,9 @@ def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> 
                 "of a tf.data.Dataset or of fit, and call a model for each"
             )
     names = _names_of_calls(torch.arrays)
-    states = script_steps.initial_states(torch.arrays, names, keras.trained.inputs) if keras else []
+    states = []
+    if keras:
+        states = script_steps.initial_states(torch.arrays, names, trained.carried, keras.trained.inputs)
     left_out = (BATCH, FIRST, GIVEN, *(f"{name}@" for name in states))
     of_calls = {key: array for key, array in torch.arrays.items() if not key.startswith(left_out)}
     told = script_steps.held_alike(torch.arrays, keras.arrays, keras.trained.inputs) if keras else {}
@@ -140,6 +143,10 @@ def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> 
     inputs, outputs = {name: described(array) for name, array in first.items()}, pair.outputs
     if keras:
         inputs = _with_keras(pair, inputs, first, keras, held)
+        if states and len(keras.trained.outputs) != 1:  # of what both return as a state, in other forms, gradients tell
+            outputs = outputs or {
+                f"output{key}": PairOutput(torch=key, keras=key) for key in trained.outputs if key != ""
+            }
         outputs = outputs or _by_targets(trained, keras, held) or _outputs(trained, keras.trained)
     early = keras and keras.trained.early
     alone = [name for name, each in inputs.items() if each.only]
@@ -296,7 +303,7 @@ def _assumed(pair: Pair, trained: Trained, arrays: Mapping[str, Array], keras: M
     """Yield what is assumed of two scripts; `arrays`: PyTorch's."""
     ours, theirs = name_of(pair.torch), name_of(pair.keras)
     if trained.states:
-        yield f"{', '.join(trained.states)} of {ours}'s model: zeros in each step, with which Keras's layers begin"
+        yield f"{', '.join(trained.states)} of {ours}'s model: zeros at first, as in Keras's, then what each carries on"
     given = [name for name in pair.inputs if name.startswith(OF_BATCH)] or list(pair.inputs)
     kinds = []
     for name in given:
@@ -306,7 +313,7 @@ def _assumed(pair: Pair, trained: Trained, arrays: Mapping[str, Array], keras: M
         yield f"inputs, or targets, of one shape are {theirs}'s by their names, or in their order"
     targets = [(arrays[f"{name}@0"], keras[name]) for name in pair.inputs if name.startswith(TARGET) and name in keras]
     for ignored in {ignored for each in targets if (ignored := script_steps.ignored_as(*each)) is not None}:
-        yield f"{script_steps.IGNORED} among {ours}'s targets is {ignored} among {theirs}'s"
+        yield f"{IGNORED} among {ours}'s targets is {ignored} among {theirs}'s"
     if trained.alone:
         yield f"{', '.join(trained.alone)}: given to {ours}'s model alone, with the rest of a batch"
     if trained.in_evaluation:

@@ -3,6 +3,7 @@
 import msgspec
 import numpy as np
 
+from parity.core.script import Sources
 from parity.pairs.script_records import Called, Fetched
 from parity.pairs.script_steps import Steps, steps
 
@@ -55,3 +56,15 @@ def test_batches_or_calls_that_are_not_alike_are_none():
     assert found(given_1=TIMES[:, 0].astype(int)) is None
     assert found(given_2=TIMES[:, :0]) is None
     assert found(target_1=LABELS) is None
+
+
+def test_a_dataset_that_is_made_anew_where_another_one_was_is_that_one():
+    class Data:
+        pass
+
+    sources, kept, lines = Sources(), Data(), ("train.py:8", "train.py:9")
+    temporary = Data()
+    numbers = [sources.number(temporary, lines[0]), sources.number(kept, lines[0]), sources.number(temporary, lines[1])]
+    del temporary
+    assert [*numbers, sources.number(Data(), lines[1]), sources.number(kept, lines[1])] == [0, 1, 0, 0, 1]
+    assert sources.number([1], lines[0]) == 2  # a list, of which nothing tells whether it is gone

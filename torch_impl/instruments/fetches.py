@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_flatten_with_path, tree_leaves, tree_map_wi
 from torch.utils.data import dataloader
 
 from parity.core.patches import around
+from parity.core.script import Sources
 from parity.pairs.script_records import BATCH, FIRST, GIVEN, Fetched
 from torch_impl.instruments import source
 
@@ -26,21 +27,14 @@ FIRST_SAMPLES = 32  # of a dataset, to know by them what the other script's data
 class Fetch:
     """A batch that was taken: its tensors by name, what each module was given first, and how it was trained on."""
 
-    def __init__(self, number: int, batch: Any, iterator: Any) -> None:
-        self.number, self.dataset, self._collate = number, iterator._dataset, iterator._collate_fn
+    def __init__(self, number: int, batch: Any, dataset: int) -> None:
+        self.number, self.dataset = number, dataset
         self.batch = _leaves(batch)
         self.given: dict[nn.Module, Taken] = {}
         self.returned: list[list[int]] = []  # the shapes of what these have returned
         self.backwards = 0
         self.is_random = False  # whether random numbers were drawn before a module was called
         self._drawn = torch.get_rng_state()
-
-    def first_samples(self) -> Taken:
-        """Return a batch of the first samples of the dataset, in its order; nothing if it has none."""
-        with contextlib.suppress(Exception):  # of the user's dataset
-            number = min(FIRST_SAMPLES, len(self.dataset))
-            return _leaves(self._collate([self.dataset[index] for index in range(number)]))
-        return {}
 
     def note(self, module: nn.Module, taken: Taken, returned: Any) -> None:
         """Note a call of a module that is trained."""
@@ -65,7 +59,8 @@ class Fetches:
         self._names: dict[nn.Module, str] = {}
         self._all: list[Fetch] = []  # unless it is known how the script trains
         self._taken, self.are_all = 0, False  # how many; whether the script has ended
-        self._dataset: Any = None  # on which the script trains
+        self._sources, self._first = Sources(), dict[int, Taken]()  # the datasets, and the first samples of each
+        self._dataset: int | None = None  # the number of that on which the script trains
 
     @property
     def last(self) -> Fetch | None:
@@ -98,7 +93,7 @@ class Fetches:
     def trained_on(self) -> list[Fetch]:
         """Return the batches that were trained on, the last of them only where the script has ended."""
         trained = [each for each in (self._all if self.are_all else self._all[:-1]) if each.backwards]
-        return [each for each in trained if each.dataset is trained[0].dataset]
+        return [each for each in trained if each.dataset == trained[0].dataset]
 
     def described(self) -> Fetched | None:
         """Return how the script trains on what it takes; None if it does not."""
@@ -124,7 +119,7 @@ class Fetches:
                 for name, each in taken.items():
                     yield f"{GIVEN}{prefix}{name}@{step}", each
         for fetch in self.trained_on()[:1]:
-            for name, each in fetch.first_samples().items():
+            for name, each in self._first[fetch.dataset].items():
                 yield f"{FIRST}{name}", each
 
     def _on_module(self, init: Callable[..., None], module: nn.Module, *args: Any, **kwargs: Any) -> None:
@@ -136,12 +131,15 @@ class Fetches:
         if not torch.is_grad_enabled():
             return batch
         self._taken += 1
+        dataset = self._sources.number(iterator._dataset, source.line())
         if known is None:
-            self._all.append(Fetch(self._taken, batch, iterator))
+            if dataset not in self._first:
+                self._first[dataset] = _first_samples(iterator)
+            self._all.append(Fetch(self._taken, batch, dataset))
             return batch
         if self._taken == known.first:
-            self._dataset = iterator._dataset
-        if self._dataset is None or iterator._dataset is not self._dataset:
+            self._dataset = dataset
+        if dataset != self._dataset:
             return batch
         given = self._on_step()
         return tree_map_with_path(lambda path, leaf: given.get(known.names.get(_name(path), ""), leaf), batch)
@@ -158,6 +156,14 @@ class Together(nn.Module):
     def forward(self, **inputs: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
         """Return what all modules return; `inputs`: the arguments of each, by the names of both."""
         return tree_leaves([module(**inputs[name]) for name, module in self.named_children()])
+
+
+def _first_samples(iterator: Any) -> Taken:
+    """Return a batch of the first samples of an iterator's dataset, in its order; nothing if it has none."""
+    dataset = iterator._dataset
+    with contextlib.suppress(Exception), torch.random.fork_rng(devices=()):  # of the user's dataset
+        return _leaves(iterator._collate_fn([dataset[index] for index in range(min(FIRST_SAMPLES, len(dataset)))]))
+    return {}
 
 
 def _leaves(batch: Any) -> Taken:

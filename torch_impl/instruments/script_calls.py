@@ -140,6 +140,12 @@ def _holds(module: nn.Module, weights: Mapping[str, torch.Tensor]) -> bool:
     )
 
 
+def is_state(tensor: torch.Tensor, returned: Sequence[torch.Tensor]) -> bool:
+    """Return whether a tensor is one of those that a model has returned before, or of zeros, with which it begins."""
+    before = (each for each in returned if each.shape == tensor.shape)
+    return not tensor.any() or any(torch.equal(each.detach(), tensor.detach()) for each in before)
+
+
 def options(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the named arguments of a model's call that hold nothing of each sample."""
     return {

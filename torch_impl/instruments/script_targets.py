@@ -147,13 +147,13 @@ class LossTape(TorchFunctionMode):
         self._replaced = replaced
         self._applied: list[_Applied] = []
         self._sources: dict[int, frozenset[int]] = {}  # by id(): what the functions' results are made of
-        self._outputs: Tensors = []
+        self.outputs: Tensors = []
         self.loss: Any = None  # what is differentiated
         self._is_open = False
 
     def begin(self, outputs: Tensors, further: bool = False) -> None:
         """Begin with what the model has returned; with `further`, it has returned others before."""
-        self._outputs, self._is_open = [*(self._outputs if further else ()), *outputs], True
+        self.outputs, self._is_open = [*(self.outputs if further else ()), *outputs], True
 
     def pause(self) -> None:
         """Do not see what the model does, until it has returned something."""
@@ -188,7 +188,7 @@ class LossTape(TorchFunctionMode):
         for applied in self._applied:
             leaves = [each for each in tree_leaves((applied.args, applied.kwargs)) if isinstance(each, torch.Tensor)]
             sources = frozenset[int]().union(*map(self.sources, leaves))
-            numbers = [number for number, output in enumerate(self._outputs) if id(output) in sources]
+            numbers = [number for number, output in enumerate(self.outputs) if id(output) in sources]
             if numbers and id(tensor) in sources:
                 return numbers[0] if len(numbers) == 1 else None
         return None
@@ -199,7 +199,7 @@ class LossTape(TorchFunctionMode):
 
     def again(self, outputs: Tensors) -> torch.Tensor:
         """Return the loss of other outputs. Raises LookupError if it is computed in ways that were not seen."""
-        now = self._again({id(before): output for before, output in zip(self._outputs, outputs, strict=True)})
+        now = self._again({id(before): output for before, output in zip(self.outputs, outputs, strict=True)})
         if id(self.loss) not in now:
             raise LookupError("the loss is no tensor of which torch tells how it was computed")
         return now[id(self.loss)]

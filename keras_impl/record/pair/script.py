@@ -237,7 +237,8 @@ class Script(Run):
 
     def _called_with(self, layer: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Fit:
         """Return what a call gives to its model; all, where the script may be run from batch to batch."""
-        fit = Fit.of_call(layer, args, kwargs)
+        states = fits[self._model].states if self._model in fits else ()
+        fit = Fit.of_call(layer, args, kwargs, states)
         if len(args) == 1 or fit.is_named:
             return fit
         if self._fetches.last and self._batch is None:

@@ -30,6 +30,7 @@ from parity.core.errors import UsageError
 from parity.core.patches import applied
 from parity.core.program import load
 from parity.data.pairs import PairData
+from parity.pairs.script_records import counted
 from parity.runtime.survey import Survey
 from parity.trace.keys import MODEL
 from parity.trace.mapping import PairContext
@@ -153,15 +154,15 @@ class Training:
         """Return the data of a step, or a part of it."""
         data = part or self._data
         inputs = build.tensors(self.pair, data.step(number))
-        array = losses.target(self.pair, data, number, self._torch)
-        further = data.further_targets(number)
-        if self._fit and self._fit.y is not None and not self._fit.is_whole(taken_of(further)):
-            target = self._fit.target({TARGET: array} | further, inputs)
-        else:
-            target = build.tensor(array, losses.layout(self.pair, self._torch, self._layouts, array.ndim))
         # `fit` that is given a target and no weights of the samples is not given PyTorch's either.
         is_unweighted = self._fit and self._fit.y is not None and self._fit.sample_weight is None
         weight = None if is_unweighted else data.sample_weight(number)
+        array = losses.target(self.pair, data, number, self._torch)
+        further = data.further_targets(number)
+        if self._fit and self._fit.y is not None and not self._fit.is_whole(taken_of(further)):
+            target = self._fit.target({TARGET: counted(array, weight)} | further, inputs)
+        else:
+            target = build.tensor(array, losses.layout(self.pair, self._torch, self._layouts, array.ndim))
         given = self._fit.class_weight if self._fit else dict(enumerate(self.pair.train.class_weight))
         if by_class := given or {}:
             of_classes = data_adapter_utils.class_weight_to_sample_weights(target, by_class)

@@ -60,6 +60,7 @@ class Script(script.Script):
         self._begins: Early | None = None  # the call with which the first step begins, if it is none in training
         self.copies: list[script_calls.Copy] = []  # models beside the trained one that begin as copies of it
         self.outputs: dict[str | int, list[int]] = {}  # the shapes of what the model returns, by its key or index
+        self.carried: set[str] = set()  # what the model is given of what it has returned in the step before
         self.compared: list[
             int | None
         ] = []  # the number of the output that is compared with each of what the loss takes
@@ -147,7 +148,7 @@ class Script(script.Script):
         """
         parameters = list(self.build().parameters())
         self.optimizer(parameters)
-        updates, called = 0, self._trained_calls
+        updates, called, returned = 0, self._trained_calls, list[torch.Tensor]()
         for number in range(max(steps, MOST_WITH_UPDATES)):
             is_over = number >= steps and updates >= min(steps, 2)
             is_left = self.fetches.last and len(self.fetches.trained_on()) < steps
@@ -163,6 +164,8 @@ class Script(script.Script):
             if number and not self._backwards:  # an evaluation came last
                 return
             self._check()
+            kept = {name for name, each in self._data.taken.items() if script_calls.is_state(each, returned)}
+            self.carried, returned = self.carried & kept if number else kept, self._data.tape.outputs
             if not is_over:
                 yield self._data.taken
 

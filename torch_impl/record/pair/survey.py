@@ -206,5 +206,6 @@ def batches(job: BatchesJob) -> None:
         has_copies=bool(run.copies),
         labels=run.labels,
         compared=run.compared,
+        carried=sorted(run.carried),
     )
     write(Path(job.folder), trained, arrays)
