@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 
-from mutating.relations import RELATIONS
+from mutating import RELATIONS
 
 
 class Execution:
