@@ -52,9 +52,9 @@ def recorded_both(
     return both(jobs, resources.in_turn(file.case, size))
 
 
-def are_done(answers: Mapping[str, Answer]) -> bool:
-    """Return whether all sides were recorded."""
-    return all(answer.status == "done" for answer in answers.values())
+def failures(answers: Mapping[str, Answer]) -> dict[str, str]:
+    """Return the messages of the sides that were not recorded."""
+    return {side: answer.message for side, answer in answers.items() if answer.status != "done"}
 
 
 def recorded(
