@@ -52,11 +52,7 @@ class ComparedTraces(NamedTuple):
 
 
 def without_one_sided(
-    reference: Trace,
-    candidate: Trace,
-    pair: Pair,
-    other_form: Collection[str] = (),
-    elsewhere: Collection[str] = (),
+    reference: Trace, candidate: Trace, pair: Pair, other_form: Collection[str] = (), elsewhere: Collection[str] = ()
 ) -> ComparedTraces:
     """Hide the modules' tensors, and the slots of the user's own optimizers, that only one of a pair's traces has.
 
