@@ -80,7 +80,13 @@ class Row(msgspec.Struct):
 
 
 def main() -> int:
-    args = _parse()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--devices", help="default: all GPUs that the installed frameworks see; cpu:N rehearses")
+    parser.add_argument("--minutes", type=float, default=8.0)
+    parser.add_argument("--case", action="append", default=[], metavar="GLOB")
+    args = parser.parse_args()
+    cli.make_folder("--out", args.out)
     present = {name: count for name in PACKAGES if (count := _gpus(name)) is not None}
     gpus = min(filter(None, present.values()), default=0)
     devices = parse(args.devices) if args.devices else Devices("gpu", gpus)
@@ -221,17 +227,6 @@ def _folder(scratch: str, kind: str, side: str) -> Path:
     folder = Path(scratch) / f"{kind}-{side}"
     folder.mkdir()
     return folder
-
-
-def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--devices", help="default: all GPUs that the installed frameworks see; cpu:N rehearses")
-    parser.add_argument("--minutes", type=float, default=8.0)
-    parser.add_argument("--case", action="append", default=[], metavar="GLOB")
-    args = parser.parse_args()
-    cli.make_folder("--out", args.out)
-    return args
 
 
 if __name__ == "__main__":

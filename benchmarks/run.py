@@ -30,7 +30,13 @@ Seconds = dict[str, dict[str, float]]  # case to side to its seconds
 
 
 def main() -> int:
-    args = _parse()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--case", action="append", default=[], help="globs; default those that parity.compare runs by default"
+    )
+    parser.add_argument("--devices", default="cpu:2")
+    parser.add_argument("--rounds", type=int, default=1)
+    args = parser.parse_args()
     ratios = [_round(args) for _ in range(args.rounds)]
     ratio = statistics.median(ratios)
     print(f"\n{'met' if ratio <= GOAL else 'MISSED'}: {ratio:.2f} times the floor, goal {GOAL}")
@@ -87,16 +93,6 @@ def _floor(args: argparse.Namespace) -> tuple[float, Seconds]:
 
 def _sum(trained: Seconds, side: str) -> float:
     return sum(sides[side] for sides in trained.values())
-
-
-def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--case", action="append", default=[], help="globs; default those that parity.compare runs by default"
-    )
-    parser.add_argument("--devices", default="cpu:2")
-    parser.add_argument("--rounds", type=int, default=1)
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

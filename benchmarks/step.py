@@ -90,7 +90,12 @@ class Lane:
 
 
 def main() -> int:
-    args = _parse()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--case", action="append", default=[], help=f"globs; default {', '.join(CASES)}")
+    parser.add_argument("--precision", action="append", default=[], help=f"default {', '.join(PRECISIONS)}")
+    parser.add_argument("--rounds", type=int, default=16)
+    parser.add_argument("--side", choices=bare.SIDES, help="measure one case in this process, print JSON")
+    args = parser.parse_args()
     if args.side:
         print(json.dumps(measure(args.side, cases.resolve(args.case[0]), args.precision[0], args.rounds)))
         return 0
@@ -160,15 +165,6 @@ def _show(title: str, got: dict[str, float]) -> bool:
     columns += ["met" if met else "MISSED", *(f"{got[name] / got['bare']:.2f}" for name in ("between", "idle"))]
     print(f"{title:40}" + "".join(f"{column:>11}" for column in columns), flush=True)
     return met
-
-
-def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--case", action="append", default=[], help=f"globs; default {', '.join(CASES)}")
-    parser.add_argument("--precision", action="append", default=[], help=f"default {', '.join(PRECISIONS)}")
-    parser.add_argument("--rounds", type=int, default=16)
-    parser.add_argument("--side", choices=bare.SIDES, help="measure one case in this process, print JSON")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -36,7 +36,11 @@ DEVICES = {"transformer/hybrid": 4}  # the others have two
 
 
 def main() -> int:
-    args = _parse()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--case", action="append", default=[], help="globs of transformer/STRATEGY; default all ten")
+    parser.add_argument("--side", action="append", choices=["torch", "keras"])
+    parser.add_argument("--seconds", type=float, default=60.0, help="for each line, after which it ends (60)")
+    args = parser.parse_args()
     chosen = [chosen_case(name) for name in CASES if any(fnmatch.fnmatch(name, glob) for glob in args.case or ["*"])]
     if not chosen:
         sys.exit(f"no case matches {args.case}; expected a glob for some of {', '.join(CASES)}")
@@ -121,14 +125,6 @@ def _ordered(state: np.lib.npyio.NpzFile, when: int) -> list[np.ndarray]:
     """Return the parameters at a time, in an order that does not depend on the names and the nesting of modules."""
     arrays = [state[f"{when}/{i}"] for i in range(len(state.files) // 2)]
     return sorted(arrays, key=lambda array: (array.shape, float(array.flat[0])))
-
-
-def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--case", action="append", default=[], help="globs of transformer/STRATEGY; default all ten")
-    parser.add_argument("--side", action="append", choices=["torch", "keras"])
-    parser.add_argument("--seconds", type=float, default=60.0, help="for each line, after which it ends (60)")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

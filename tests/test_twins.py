@@ -96,6 +96,8 @@ EXCEPTIONS = {
     },
     "record/pair/training.py": {
         "Training": "a Keras model has a train_step of its own; torch's is a plain loop",
+        "epsilons": "where a pair accepts the difference, torch's run holds what Keras has",
+        "running_variances": "where a pair accepts the difference, torch's run holds what Keras has",
     },
     "record/pair/script.py": {
         "Script.batches": "PyTorch's script gives the batches; of Keras's the first is enough, which `fit` makes",

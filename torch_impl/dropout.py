@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 
 from parity.core.random import GOLDEN32, MIX32, WORD
-from torch_impl.instruments.dtensors import is_dtensor
+from torch_impl.instruments.structure import is_dtensor
 
 
 class Key(NamedTuple):

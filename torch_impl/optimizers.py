@@ -7,7 +7,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.lr_scheduler import StepLR
 
 from parity.config import schema
-from torch_impl.instruments.dtensors import is_dtensor
+from torch_impl.instruments.structure import is_dtensor
 
 
 def build(case: schema.Case, parameters: Iterable[nn.Parameter]) -> Optimizer:

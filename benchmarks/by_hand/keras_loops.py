@@ -1,7 +1,7 @@
 """The strategies in TensorFlow and Keras as a user writes them, with nothing of keras_impl/strategies.
 
-Each function gets a function that builds the model and gives it its weights, one that makes the optimizer, the loss and
-the devices. It returns the variables that are trained, and the function that makes one step.
+Each function in STRATEGIES gets a function that builds the model and gives it its weights, one that makes the
+optimizer, the loss and the devices. It returns the variables that are trained, and the function that makes one step.
 """
 
 import functools
@@ -34,9 +34,8 @@ def program(run: Run, names: list[str]) -> Program:
         weights.load(model, run.weights)
         return model
 
-    strategy = {one.__name__: one for one in STRATEGIES}[run.case.strategy]
     make_optimizer = functools.partial(optimizers.build, run.case)
-    variables, step = strategy(make, make_optimizer, losses.build(run.case.loss), names)
+    variables, step = STRATEGIES[run.case.strategy](make, make_optimizer, losses.build(run.case.loss), names)
 
     def train(batches: Iterator[Any], on_step: Callable[[], None]) -> None:
         for batch in batches:
@@ -56,30 +55,6 @@ def single(make, make_optimizer, loss, devices):
         model, optimizer = make(), make_optimizer()
         optimizer.build(model.trainable_variables)
     return model.trainable_variables, _accumulating(model, model.trainable_variables, optimizer, loss)
-
-
-def round_robin(make, make_optimizer, loss, devices):
-    return _staged(make, make_optimizer, loss, devices, per_block=True)
-
-
-def data_parallel(make, make_optimizer, loss, devices):
-    return _mirrored(make, make_optimizer, loss, devices)
-
-
-def ddp(make, make_optimizer, loss, devices):
-    return _mirrored(make, make_optimizer, loss, devices)
-
-
-def all_reduce(make, make_optimizer, loss, devices):
-    return _mirrored(make, make_optimizer, loss, devices, reduce=True)
-
-
-def send_recv(make, make_optimizer, loss, devices):
-    return _staged(make, make_optimizer, loss, devices)
-
-
-def pipeline(make, make_optimizer, loss, devices):
-    return _staged(make, make_optimizer, loss, devices, together=True)
 
 
 def hybrid(make, make_optimizer, loss, devices):
@@ -125,20 +100,6 @@ def tensor_parallel(make, make_optimizer, loss, devices):
     return variables, _accumulating(model, variables, optimizer, loss)
 
 
-STRATEGIES = (
-    single,
-    round_robin,
-    data_parallel,
-    ddp,
-    all_reduce,
-    send_recv,
-    pipeline,
-    hybrid,
-    branch_parallel,
-    tensor_parallel,
-)
-
-
 def _gradients(model, variables, loss, micro_batches):
     total = None
     for inputs, target, share in micro_batches:
@@ -161,7 +122,7 @@ def _accumulating(model, variables, optimizer, loss):
 
 
 def _mirrored(make, make_optimizer, loss, devices, reduce=False):
-    """Return the variables and the step under MirroredStrategy; with `reduce` the program sums the gradients."""
+    """Train under MirroredStrategy; with `reduce` the program sums the gradients."""
     strategy = tf.distribute.MirroredStrategy(devices)
     with strategy.scope():
         model, optimizer = make(), make_optimizer()
@@ -187,7 +148,7 @@ def _mirrored(make, make_optimizer, loss, devices, reduce=False):
 
 
 def _staged(make, make_optimizer, loss, devices, per_block=False, together=False):
-    """Return the variables and the step of a chain of stages: one per device, or per block on the devices in turn."""
+    """Train a chain of stages: one per device, or per block on the devices in turn."""
     chain, optimizer = _stages(make, devices, per_block), make_optimizer()
     variables = [variable for stage, _ in chain for variable in stage.variables]
     optimizer.build(variables)
@@ -293,3 +254,17 @@ def _under(device, function):
             return function(*args, **kwargs)
 
     return called
+
+
+STRATEGIES = {
+    "single": single,
+    "round_robin": functools.partial(_staged, per_block=True),
+    "data_parallel": _mirrored,
+    "ddp": _mirrored,
+    "all_reduce": functools.partial(_mirrored, reduce=True),
+    "send_recv": _staged,
+    "pipeline": functools.partial(_staged, together=True),
+    "hybrid": hybrid,
+    "branch_parallel": branch_parallel,
+    "tensor_parallel": tensor_parallel,
+}

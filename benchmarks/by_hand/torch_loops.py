@@ -1,7 +1,8 @@
 """The strategies in PyTorch as a user writes them from its documentation, with nothing of torch_impl/strategies.
 
-Each function gets a model that is built and has its weights, a function that makes the optimizer, the loss, the devices
-and the axis of the samples. It returns the module that this rank trains, and the function that makes one step.
+Each function that is named as a strategy gets a model that is built and has its weights, a function that makes the
+optimizer, the loss, the devices and the axis of the samples. It returns the module that this rank trains, and the
+function that makes one step.
 """
 
 import functools
@@ -31,7 +32,7 @@ def program(run: Run, names: list[str]) -> Program:
     """Return the run's case as a program, trained by the loop of its strategy in this file."""
     model = models.build(run.case.model)
     weights.load(model, run.weights)
-    strategy = {one.__name__: one for one in STRATEGIES}[run.case.strategy]
+    strategy = globals()[run.case.strategy]
     make_optimizer = functools.partial(optimizers.build, run.case)
     devices = [torch.device(name) for name in names]
     module, step = strategy(model, make_optimizer, losses.build(run.case.loss), devices, run.dataset.batch_axis)
@@ -188,20 +189,6 @@ def tensor_parallel(model, make_optimizer, loss, devices, dim):
     for layer in (*model.transformer.encoder.layers, *model.transformer.decoder.layers):
         parallelize_module(layer, mesh, {"linear1": ColwiseParallel(), "linear2": RowwiseParallel()})
     return model, _accumulating(model, make_optimizer(model.parameters()), loss, device)
-
-
-STRATEGIES = (
-    single,
-    round_robin,
-    data_parallel,
-    ddp,
-    all_reduce,
-    send_recv,
-    pipeline,
-    hybrid,
-    branch_parallel,
-    tensor_parallel,
-)
 
 
 class Attention(nn.Module):

@@ -1,30 +1,71 @@
-"""Make mutants, find the truth about each, and let the project judge it; one worker's part of a campaign."""
+"""Draw mutations, make mutants, find the truth about each, and let the project judge it: one worker's part."""
 
 import hashlib
 import itertools
 import json
 import os
+import random
 import select
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from mutating import port, score
-from mutating.generator import Mutation, drawn, mutations
+from mutating import RELATIONS, arguments, operations, port, score
+from mutating.code import Code, Site
 from mutating.judge import Judge
-from mutating.relations import RELATIONS
 from parity.pairs import file as files
 from parity.pairs.file import PairFile
 
 ROOT = Path(__file__).parents[2]
 SLOWEST = 240.0  # seconds for a port or for the truth about a mutant
 REPAIRED = 12  # one of so many caught mutants is repaired
+TOLD = ("kind", "setting", "before", "after", "old", "new", "first", "last", "function", "target")  # of a site
+
+KINDS = (
+    arguments.NUMBER, arguments.SWITCH, arguments.WORD, arguments.DROPPED, arguments.CONSTANT, arguments.AXIS,
+    operations.OPERATOR, operations.ORDER, operations.RESIDUAL, operations.MASK, operations.CAST, operations.STOPPED,
+    operations.ACTIVATION, operations.REDUCTION,
+)  # fmt: skip
 
 Line = dict[str, Any]
+
+
+class Mutation(NamedTuple):
+    """A site in a file of a port; `source`: the file's mutated source."""
+
+    file: str
+    site: Site
+    source: Callable[[], str]
+
+
+def mutations(sources: Mapping[str, str], executed: Mapping[str, Collection[int]]) -> Iterator[Mutation]:
+    """Yield every mutation of the lines that are executed; both arguments are by file."""
+    for file in sorted(sources):
+        code, lines = Code(sources[file]), set(executed.get(file, ()))
+        for node in code.nodes():
+            for change in (*arguments.changes(code, node), *operations.changes(code, node)):
+                site = code.site(change)
+                if site and lines.intersection(site.lines):
+                    yield Mutation(file, site, lambda code=code, change=change: code.mutated(change))  # type: ignore[misc]
+
+
+def drawn(found: Iterator[Mutation], seed: str) -> Iterator[Mutation]:
+    """Yield the mutations in a random order that depends on the seed alone, each kind as often as the others."""
+    source = random.Random(seed)
+    by_kind: dict[str, list[Mutation]] = {}
+    for mutation in found:
+        by_kind.setdefault(mutation.site.kind, []).append(mutation)
+    for each in by_kind.values():
+        source.shuffle(each)
+    while by_kind:
+        for kind in source.sample(sorted(by_kind), len(by_kind)):
+            yield by_kind[kind].pop()
+            if not by_kind[kind]:
+                del by_kind[kind]
 
 
 class TruthProcess:
@@ -129,7 +170,8 @@ class Campaign:
         mutation = port_.mutation(number)
         if mutation is None:
             return line | {"status": "exhausted"}
-        line |= _described(mutation) | {"layers": port_.relations(mutation)}
+        line |= {"file": mutation.file} | {name: getattr(mutation.site, name) for name in TOLD}
+        line["layers"] = port_.relations(mutation)
         folder = Path(tempfile.mkdtemp(dir=self._scratch.name)) / "mutant"
         try:
             port.write(folder, port_.folder, mutation.file, mutation.source())
@@ -173,12 +215,6 @@ class Campaign:
 
     def _told(self, port_: Port, folder: Path, varied: bool) -> Line:
         return self._judge.judged(port_.file, port_.path.parent, folder, varied)
-
-
-def _described(mutation: Mutation) -> Line:
-    site = mutation.site
-    names = ("kind", "setting", "before", "after", "old", "new", "first", "last", "function", "target")
-    return {"file": mutation.file} | {name: getattr(site, name) for name in names}
 
 
 def _is_sample(line: Mapping[str, Any]) -> bool:

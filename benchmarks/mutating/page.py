@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mutating.generator import KINDS
+from mutating.campaign import KINDS
 
 Line = dict[str, Any]
 GOALS = {"caught": 99.5, "placed": 97.0, "named": 85.0, "repaired": 60.0}

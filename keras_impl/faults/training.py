@@ -24,16 +24,12 @@ from keras_impl.strategies import (
     single,
     tensor_parallel,
 )
-from parity.config import schema
-from parity.config.devices import Indices
 from parity.data import batches
 from parity.data.batches import Dataset
 from parity.selftest.mutate import Patches, constant, misbehaving, replaced, together, wrapped
 
 Batch = tuple[tuple[tf.Tensor, ...], tf.Tensor]
-Order = Callable[[schema.Case, int, int, int], Indices]
 Sampler = Callable[[int, int, int, int], list[list[int]]]
-Loss = Callable[..., tf.Tensor]
 Update = Callable[[Any, tf.Tensor, tf.Variable, tf.Tensor], None]
 Reduce = Callable[..., list]
 _mse = partial(replaced, losses, "mse")

@@ -60,8 +60,7 @@ class Probe:
                 layers = tree.called(replica.model).items()
                 self.classes |= {module_path(path): type(layer).__name__ for path, layer in layers if "@" not in path}
             modules = tree.inner(replica.model) if self.counterparts else tree.called(replica.model)
-            on_call, on_return = functools.partial(self._on_call, number), functools.partial(self._on_return, number)
-            calls.observed(modules, on_call, on_return)
+            calls.observed(modules, functools.partial(self._on_call, number), self._on_return)
             if replica.optimizer is not None:
                 replica.optimizer.apply = calling(self._apply, replica, replica.optimizer.apply)
                 reduce = replica.optimizer._all_reduce_sum_gradients
@@ -150,7 +149,7 @@ class Probe:
             given = tree.arguments(call.module, call.args, call.path in self._leaves)
             self._see(Seen("input", path, tensor) for tensor in given)
 
-    def _on_return(self, number: int, call: calls.Call, outputs: Any) -> None:
+    def _on_return(self, call: calls.Call, outputs: Any) -> None:
         """Note what a layer returns; a traced pass is handed over as a whole, when the model returns."""
         path = module_path(call.path)
         if self.counterparts:

@@ -18,7 +18,7 @@ from parity.pairs.extent import hiding, not_run, note_batch_sizes, overridden, u
 from parity.pairs.file import PairFile
 from parity.pairs.judge import judged
 from parity.pairs.prepare import Prepared, place, prepare
-from parity.pairs.recording import are_done, has_told_all, nearest, recorded_both
+from parity.pairs.recording import failures, has_told_all, nearest, recorded_both
 from parity.pairs.scripts import completed, tell
 from parity.pairs.vary.compare import PASSED, vary
 from parity.pairs.vary.outcome import OTHER_BATCHES, conclude, later_batch, on_other_batches, pair_on, take_causes
@@ -65,13 +65,13 @@ def compared(
         result = failed(file.case.name, error)
         result.reason += _rerun_hint(file)
         return result
-    failures = {name: answer.message for name, answer in answers.items() if answer.status != "done"}
-    if "torch" in failures and file.pair.trains and not prepared.torch.rehearsal.trained:
-        failures.pop("keras", None)  # the target of its loss would be drawn for torch's output
-    if len(failures) == 1 and (without := _without_training(file, backends, folder, failures)):
+    missing = failures(answers)
+    if "torch" in missing and file.pair.trains and not prepared.torch.rehearsal.trained:
+        missing.pop("keras", None)  # the target of its loss would be drawn for torch's output
+    if len(missing) == 1 and (without := _without_training(file, backends, folder, missing)):
         return without
-    if failures:
-        reason = "\n".join(failures.values()) + _rerun_hint(file)
+    if missing:
+        reason = "\n".join(missing.values()) + _rerun_hint(file)
         result = CaseResult(case=file.case.name, verdict="error", reason=reason)
         result.error, result.mapping = error_kind(answers.values()), prepared.context.mapping
     else:
@@ -106,9 +106,8 @@ def _look_behind(
     file = file._replace(case=msgspec.structs.replace(file.case, model=pair))
     own = folder / "held"
     moved = backends if SEED in held else backends[:1]
-    answers = recorded_both(file, moved, own, prepared, summarises=False)
-    if not are_done(answers):
-        said = "; ".join(f"{side}: {answer.message}" for side, answer in answers.items() if answer.status != "done")
+    if missing := failures(recorded_both(file, moved, own, prepared, summarises=False)):
+        said = "; ".join(f"{side}: {message}" for side, message in missing.items())
         result.not_compared.append(f"what differs behind {' and '.join(sorted(held))}: {said}")
         return
     traces = Trace(own / "torch"), Trace(own / "keras") if SEED in held else traces[1].replaced(case=file.case)
@@ -172,7 +171,7 @@ def _recorded(
     cause is not named from these, all tensors are.
     """
     answers = recorded_both(file, backends, folder, prepared, summarises)
-    if not summarises or not are_done(answers):
+    if not summarises or failures(answers):
         return answers, None
     traces = _traces(folder)
     result = judged(*traces)
@@ -180,7 +179,7 @@ def _recorded(
     if not is_settled and result.first_divergence:
         whole = nearest(result.first_divergence, *traces)
         answers = recorded_both(file, backends, folder, prepared, summarises, whole)
-        if not are_done(answers):
+        if failures(answers):
             return answers, None
         traces = _traces(folder)
         seen = traces[0].whole(), traces[1].whole()
@@ -198,7 +197,7 @@ def _traces(folder: Path) -> tuple[Trace, Trace]:
 
 
 def _without_training(
-    file: PairFile, backends: Sequence[Worker], folder: Path, failures: Mapping[str, str]
+    file: PairFile, backends: Sequence[Worker], folder: Path, missing: Mapping[str, str]
 ) -> CaseResult | None:
     """Return the result without training, or else of the forward pass alone, if both sides differ in it; else None.
 
@@ -217,7 +216,7 @@ def _without_training(
     if Trace(folder / "torch").case == alone.case:  # else the forward pass alone was compared, and it is told
         passes = "a forward and a backward pass were" if alone.pair.backward else "the forward pass was"
         result.not_compared[:0] = [
-            f"only {passes} compared: {side} fails after it: {failures[side]}" for side in failures
+            f"only {passes} compared: {side} fails after it: {missing[side]}" for side in missing
         ]
     result.not_compared = [each for each in result.not_compared if each not in of_the_file]
     return result

@@ -78,8 +78,7 @@ def completed(table: Table, sides: Sequence[Side]) -> Table:
         if isinstance(pair, dict):
             table = {**table, "pair": {absent: UNUSED, **pair}}
         if isinstance(train, dict):
-            given = [key.partition("_")[2] for key in train if key in ("torch_loss", "keras_loss")]
-            given += [key.partition("_")[2] for key in train if key in ("torch_optimizer", "keras_optimizer")]
+            given = [own for own in ("loss", "optimizer") if {f"torch_{own}", f"keras_{own}"} & train.keys()]
             table = {**table, "train": {**{f"{absent}_{what}": UNUSED for what in given}, **train}}
     return table
 

@@ -52,11 +52,7 @@ class ComparedTraces(NamedTuple):
 
 
 def without_one_sided(
-    reference: Trace,
-    candidate: Trace,
-    pair: Pair,
-    other_form: Collection[str] = (),
-    elsewhere: Collection[str] = (),
+    reference: Trace, candidate: Trace, pair: Pair, other_form: Collection[str] = (), elsewhere: Collection[str] = ()
 ) -> ComparedTraces:
     """Hide the modules' tensors, and the slots of the user's own optimizers, that only one of a pair's traces has.
 
@@ -67,21 +63,18 @@ def without_one_sided(
     is_comparable = comparable(candidate.manifest.mapping, candidate.manifest.matching)
     slots = [_slots(trace) if has_own_optimizer(pair) else set() for trace in traces]
     untrained = [] if pair.train else _buffers_with_gradients(reference, candidate)
-    hidden: dict[str, set[str]] = {}
+    hidden_slots = (slots[0] ^ slots[1]).union(other_form)
+    stems = reference.stems(HIGH)
+    other_calls, waiting = ({stem: of(traces, stem) for stem in stems} for of in (_other_calls, _waiting))
     alone: dict[str, dict[str, None]] = {trace.backend: {} for trace in traces}
-    for stem in reference.stems(HIGH):
+    hidden: dict[str, set[str]] = {}
+    for stem in stems:
+        hidden[stem] = other_calls[stem] | waiting[stem] | {keys.key("gradient", name) for name in untrained}
+        hidden[stem] |= {key for trace in traces for key in _listed(trace, HIGH, stem) if slot(key) in hidden_slots}
         apart = ((trace.backend, key) for key in elsewhere for trace in traces)
         for side, key in (*_one_sided(reference, candidate, stem, is_comparable), *apart):
-            hidden.setdefault(stem, set()).add(key)
+            hidden[stem].add(key)
             alone[side].setdefault(keys.split(key)[1])
-        one_sided_slots = {
-            key
-            for trace in traces
-            for key in _listed(trace, HIGH, stem)
-            if slot(key) in slots[0] ^ slots[1] or slot(key) in other_form
-        }
-        hidden[stem] = hidden.get(stem, set()) | one_sided_slots | {keys.key("gradient", name) for name in untrained}
-        hidden[stem] |= _other_calls(traces, stem) | _waiting(traces, stem)
     layout = candidate.manifest.layout
     parameters = {name: held for name, held in layout.parameters.items() if name not in untrained}
     candidate = candidate.replaced(layout=replace(layout, parameters=parameters))
@@ -91,7 +84,8 @@ def without_one_sided(
     if any(hidden.values()):
         reference, candidate = Hiding(reference, hidden), Hiding(candidate, hidden)
     listed = {side: list(names) for side, names in alone.items() if names}
-    return ComparedTraces(reference, candidate, listed, list(_notes(traces, slots, other_form, untrained)))
+    notes = _notes(traces, slots, other_form, any(other_calls.values()), any(waiting.values()), untrained)
+    return ComparedTraces(reference, candidate, listed, list(notes))
 
 
 def _set_later(traces: tuple[Trace, Trace], steps: int) -> Iterator[int]:
@@ -104,7 +98,12 @@ def _set_later(traces: tuple[Trace, Trace], steps: int) -> Iterator[int]:
 
 
 def _notes(
-    traces: tuple[Trace, Trace], slots: list[set[str]], other_form: Collection[str], untrained: list[str]
+    traces: tuple[Trace, Trace],
+    slots: list[set[str]],
+    other_form: Collection[str],
+    has_other_calls: bool,
+    has_waiting: bool,
+    untrained: list[str],
 ) -> Iterator[str]:
     """Yield a sentence for each kind of tensors that is hidden and that the report does not list elsewhere."""
     for trace, here, there in zip(traces, slots, slots[::-1], strict=True):
@@ -114,9 +113,9 @@ def _notes(
     if other_form:
         names = ", ".join(sorted(other_form))
         yield f"the two optimizers keep {names} in different forms, which are not compared: every update is"
-    if any(_other_calls(traces, stem) for stem in traces[0].stems(HIGH)):
+    if has_other_calls:
         yield "the training steps call the model otherwise on each side: what has no counterpart is not compared"
-    if any(_waiting(traces, stem) for stem in traces[0].stems(HIGH)):
+    if has_waiting:
         yield "gradients that wait for an update are not compared: every update is"
     for name in untrained:
         yield f"{name} is a buffer of torch's and a trained variable of Keras's: its gradient is not compared"

@@ -164,8 +164,7 @@ def _groups(group: ParameterGroup, multiples: Mapping[str, float]) -> list[Param
     coupled = {"decay_form": "coupled"}
     return [
         ParameterGroup(
-            names,
-            {**group.settings, "weight_decay": round(decay + added, DIGITS), **(coupled if added else {})},
+            names, {**group.settings, "weight_decay": round(decay + added, DIGITS), **(coupled if added else {})}
         )
         for added, names in parts.items()
     ]

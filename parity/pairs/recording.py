@@ -7,7 +7,7 @@ certificate keeps of torch's half a light survey, and the inputs' files, beside 
 import itertools
 import math
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +18,7 @@ from parity.config.schema import Case
 from parity.core.errors import UsageError
 from parity.data.pairs import file_of
 from parity.pairs.activations.counterparts import is_output
+from parity.pairs.activations.equal import joined
 from parity.pairs.activations.values import excerpt
 from parity.pairs.file import PairFile
 from parity.pairs.prepare import Prepared, draw_torch, place, prepare_keras, survey_torch
@@ -52,9 +53,9 @@ def recorded_both(
     return both(jobs, resources.in_turn(file.case, size))
 
 
-def are_done(answers: Mapping[str, Answer]) -> bool:
-    """Return whether all sides were recorded."""
-    return all(answer.status == "done" for answer in answers.values())
+def failures(answers: Mapping[str, Answer]) -> dict[str, str]:
+    """Return the messages of the sides that were not recorded."""
+    return {side: answer.message for side, answer in answers.items() if answer.status != "done"}
 
 
 def recorded(
@@ -95,7 +96,7 @@ def nearest(first: Divergence, torch: Trace, keras: Trace) -> list[str]:
     """
     manifests = torch.manifest, keras.manifest
     sizes = {key: shape for each in manifests for held in each.summarised.values() for key, shape in held.items()}
-    same = _same(pair for each in manifests for held in each.aliases.values() for pair in held.items())
+    same = joined(pair for each in manifests for held in each.aliases.values() for pair in held.items())
     calls = torch.open("high", keys.step_file(first.step or 0))
     owners = [keys.owner(*keys.split(key)) for key in calls if key.startswith("activation/")]
     order = {owner: number for number, owner in enumerate(owners)}
@@ -113,15 +114,6 @@ def nearest(first: Divergence, torch: Trace, keras: Trace) -> list[str]:
             chosen |= dict.fromkeys(sorted(together))
             room -= size
     return list(chosen)
-
-
-def _same(pairs: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
-    """Return, by key, all keys that pairs of equal ones join to it."""
-    same: dict[str, set[str]] = {}
-    for alias, key in pairs:
-        joined = same.get(alias, {alias}) | same.get(key, {key})
-        same |= dict.fromkeys(joined, joined)
-    return same
 
 
 def has_told_all(result: CaseResult, torch: Trace) -> bool:

@@ -4,7 +4,7 @@ from collections import Counter
 from itertools import islice
 
 import pytest
-from mutating.generator import KINDS, drawn, mutations
+from mutating.campaign import KINDS, drawn, mutations
 
 EDITS = [  # kind, a source, one line of the mutant
     ("number of an argument", "y = Norm(epsilon=1e-5)(x)", "y = Norm(epsilon=(0.0001))(x)"),

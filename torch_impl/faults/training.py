@@ -22,7 +22,6 @@ from torch_impl.strategies import all_reduce, branch_parallel, ddp, hybrid, pipe
 from torch_impl.strategies.round_robin import RoundRobin
 
 Batch = tuple[tuple[torch.Tensor, ...], torch.Tensor]
-Loss = Callable[..., torch.Tensor]
 Make = Callable[..., Optimizer]
 Reduce = Callable[..., None]
 Placed = tuple[DistributedDataParallel, Optimizer]

@@ -12,10 +12,11 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from parity.doctor.evidence import InPlace, NotFinite, Place
-from torch_impl.instruments import dtensors, source, values
+from torch_impl.instruments import source, values
 from torch_impl.instruments.calls import Calls
 from torch_impl.instruments.ops import MARK
 from torch_impl.instruments.origins import Origins, tensors
+from torch_impl.instruments.structure import is_dtensor_class
 
 # Ops that insert values which the program has chosen (fill), or arbitrary ones (empty).
 CHOSEN = {
@@ -64,7 +65,7 @@ class AtenObserver(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
-        if any(map(dtensors.is_dtensor_class, types)):
+        if any(map(is_dtensor_class, types)):
             return NotImplemented  # DTensor then turns the op into local ops and collectives
         if self.calls.phase == "update":
             return func(*args, **kwargs)

@@ -17,8 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from parity.doctor.drive import Files
 from parity.doctor.evidence import PEERS, Change, Collective, Comparable, Numbers, Step
 from torch_impl.instruments import devices, source, values
-from torch_impl.instruments.dtensors import is_dtensor
 from torch_impl.instruments.origins import dtype, tensors
+from torch_impl.instruments.structure import is_dtensor
 
 # The names under which the program calls them.
 NAMES = {

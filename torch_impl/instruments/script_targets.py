@@ -59,21 +59,13 @@ class StepData:
         self.tape.pause()
         self.calls.append((args, kwargs))
         taken = tensors_of_call(self._script, model, args, kwargs)
-        known = set(map(id, self._inputs.values()))
-        self._inputs = (
-            taken
-            if len(self.calls) == 1
-            else {
-                **self._inputs,
-                **{
-                    f"{TARGET}.{len(self.calls)}.{name}": each  # of a further call what is new, and made of data
-                    for name, each in taken.items()
-                    if id(each) not in known
-                    and not each.requires_grad
-                    and self.tape.sources(each).isdisjoint(self._of_data)
-                },
-            }
-        )
+        number, known = len(self.calls), set(map(id, self._inputs.values()))
+        further = {
+            f"{TARGET}.{number}.{name}": each  # of a further call what is new, and made of data
+            for name, each in taken.items()
+            if id(each) not in known and not each.requires_grad and self.tape.sources(each).isdisjoint(self._of_data)
+        }
+        self._inputs = taken if number == 1 else {**self._inputs, **further}
         return self.given(args, kwargs)
 
     def on_return(self, outputs: Sequence[torch.Tensor]) -> None:

@@ -1,7 +1,11 @@
-"""The structure of a model: its wrappers, and the modules it holds without PyTorch's knowledge."""
+"""The structure of a model: its wrappers, the modules it holds without PyTorch's knowledge, and its DTensors.
+
+DTensors are told without importing their module: that takes nearly as long as importing PyTorch, and few need it.
+"""
 
 import contextlib
 import itertools
+import sys
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +18,16 @@ from torch.optim import Optimizer
 WRAPPERS = {DistributedDataParallel: "ddp", nn.DataParallel: "data_parallel"}
 PLAIN = frozenset(vars(nn.Module()))  # the attributes that every module has
 DEPTH = 4  # how many lists, dicts and objects deep hidden modules are searched for
+
+
+def is_dtensor(value: Any) -> bool:
+    """Return whether a value is a DTensor."""
+    return is_dtensor_class(type(value))
+
+
+def is_dtensor_class(kind: type) -> bool:
+    """Return whether a class is DTensor or derived from it; there is none before somebody has imported its module."""
+    return issubclass(kind, getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", ()))
 
 
 def distributed(model: nn.Module) -> str:

@@ -12,7 +12,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from parity.doctor.evidence import Numbers
-from torch_impl.instruments.dtensors import is_dtensor
+from torch_impl.instruments.structure import is_dtensor
 from torch_impl.instruments.virtual_devices import VirtualTensor
 
 State = Literal["none", "zero", "finite", "not_finite"]

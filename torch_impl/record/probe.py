@@ -17,7 +17,7 @@ from torch import nn
 from parity.runtime.drive import Run
 from parity.trace import keys
 from parity.trace.recorder import FORWARD, Recorder
-from torch_impl.instruments.dtensors import is_dtensor
+from torch_impl.instruments.structure import is_dtensor
 from torch_impl.record import calls, tree, weights
 from torch_impl.record.pair.outputs import Named, flat
 from torch_impl.record.recorders import LayoutRecorder, Replicas

@@ -24,9 +24,9 @@ from parity.core.patches import around
 from parity.runtime.drive import Run
 from parity.trace.layout import Held, Layout, Transfer, shards, total
 from parity.trace.recorder import Recorder
-from torch_impl.instruments import dtensors
 from torch_impl.instruments.devices import Machine
 from torch_impl.instruments.origins import tensors
+from torch_impl.instruments.structure import is_dtensor, is_dtensor_class
 from torch_impl.instruments.virtual_devices import COPIES
 from torch_impl.record import calls
 from torch_impl.record.weights import Weights
@@ -96,7 +96,7 @@ class LayoutRecorder(TorchDispatchMode):
         )
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        if any(map(dtensors.is_dtensor_class, types)):
+        if any(map(is_dtensor_class, types)):
             return NotImplemented  # DTensor then turns the op into local ops and collectives, which are recorded
         results = func(*args, **(kwargs or {}))
         if self._looking:
@@ -175,7 +175,7 @@ class LayoutRecorder(TorchDispatchMode):
 
     def _held(self, parts: list[torch.Tensor]) -> Held:
         """Return where a tensor's parts are, of a part that is split over the ranks the piece of this one."""
-        local = [part.to_local() if dtensors.is_dtensor(part) else part for part in parts]
+        local = [part.to_local() if is_dtensor(part) else part for part in parts]
         places = [(self.machine.index(tensor), tensor.numel()) for tensor in local]
         pieces = [(device, size) for device, size in places if device is not None]
         return Held(pieces, sum(part.numel() for part in parts))

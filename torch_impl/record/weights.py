@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from parity.core.arrays import Floats
 from parity.trace.tensorfile import storable
-from torch_impl.instruments.dtensors import is_dtensor
+from torch_impl.instruments.structure import is_dtensor
 
 Named = Iterator[tuple[str, np.ndarray]]
 # From canonical names to the parts of each parameter, in the order in which they form the whole.

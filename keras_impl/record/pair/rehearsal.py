@@ -24,7 +24,7 @@ from parity.runtime.survey import Rehearsal
 
 def rehearse(model: Any, case: Case, inputs: dict[str, tf.Tensor]) -> Rehearsal:
     """Return what training would draw and change; nothing for a model that cannot be trained: a run says why."""
-    counted = _CountingMasks(case.seed, lambda shape: None)
+    counted = _CountingMasks(case.seed)
     drawn: dict[str, int] = {}
     repeats: Counter[str] = Counter()
 
@@ -49,14 +49,14 @@ def rehearse(model: Any, case: Case, inputs: dict[str, tf.Tensor]) -> Rehearsal:
 
 def without_dropping(model: Any, case: Case, training: bool = True) -> AbstractContextManager[None]:
     """Return a context in which the model's dropouts drop nothing."""
-    return _CountingMasks(case.seed, lambda shape: None).drawn(model, training)
+    return _CountingMasks(case.seed).drawn(model, training)
 
 
 class _CountingMasks(OrderedMasks):
     """Masks that drop nothing; `sizes` lists the number of elements of each mask."""
 
-    def __init__(self, seed: int, axes: Any):
-        super().__init__(seed, axes)
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed, lambda shape: None)
         self.sizes: list[int] = []
 
     def _dropped(self, x: tf.Tensor, ones: tf.Tensor | None, rate: float, state: Any) -> tf.Tensor:

@@ -8,13 +8,14 @@ possible.
 
 import itertools
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Hashable, Iterable, Iterator
+from typing import NamedTuple, TypeVar
 
-from parity.core.groups import Block, align, by_key, grouped
+from parity.core.groups import Block, align, grouped
 from parity.pairs.activations.counterparts import By, Correspondence, Counterparts, ModuleOutput, masks_may_agree
 from parity.pairs.activations.values import SAME, Fit, could_be_same
 
+Key = TypeVar("Key", bound=Hashable)
 Edges = dict[int, dict[int, Fit]]  # torch's number -> Keras's number -> how they fit
 Gaps = tuple[list[int], list[int]] | None
 # Of several equal tensors only the nearest count: a block that adds a millionth to its input returns another tensor.
@@ -77,24 +78,22 @@ def _nearest(edges: Edges) -> Edges:
 
 
 def _families(state: Counterparts, edges: Edges) -> Iterator[Family]:
-    """Yield the connected components of the graph of equal pairs."""
-    back = by_key((keras, torch) for torch, row in edges.items() for keras in row)
-    seen: set[int] = set()
-    for start in edges:
-        if start in seen or not edges[start]:
-            continue
-        torch_numbers, keras_numbers, waiting = {start}, set[int](), [start]
-        while waiting:
-            new = set(edges[waiting.pop()]) - keras_numbers
-            keras_numbers |= new
-            reached = {torch for keras in new for torch in back[keras]} - torch_numbers
-            torch_numbers |= reached
-            waiting.extend(reached)
-        seen |= torch_numbers
-        yield Family(
-            [state.torch[number] for number in sorted(torch_numbers)],
-            [state.keras[number] for number in sorted(keras_numbers)],
-        )
+    """Yield the tensors that equal pairs join, directly or through others."""
+    same = joined((("torch", torch), ("keras", keras)) for torch, row in edges.items() for keras in row)
+    for members in {id(members): members for members in same.values()}.values():
+        torch, keras = (sorted(number for of, number in members if of == side) for side in ("torch", "keras"))
+        yield Family([state.torch[number] for number in torch], [state.keras[number] for number in keras])
+
+
+def joined(pairs: Iterable[tuple[Key, Key]]) -> dict[Key, set[Key]]:
+    """Return, by each of them, the set of all that pairs join to it: one set for all in it."""
+    sets: dict[Key, set[Key]] = {}
+    for one, other in pairs:
+        first, second = sets.setdefault(one, {one}), sets.setdefault(other, {other})
+        if first is not second:
+            first |= second
+            sets |= dict.fromkeys(second, first)
+    return sets
 
 
 def _aligned(family: Family, edges: Edges, gaps: Gaps) -> list[tuple[ModuleOutput, ModuleOutput]]:

@@ -189,11 +189,7 @@ def _multiplies_last_axes(module: Module) -> bool:
 
 
 def _inputs(
-    pair: Correspondence,
-    torch: Arguments,
-    keras: Arguments,
-    orders: dict[tuple[Shape, Shape], Order],
-    is_dense: bool,
+    pair: Correspondence, torch: Arguments, keras: Arguments, orders: dict[tuple[Shape, Shape], Order], is_dense: bool
 ) -> list[int] | None:
     """Return the order of axes of the input of both layers, or None.
 

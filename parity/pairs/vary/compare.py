@@ -6,17 +6,18 @@ since nobody asked for these inputs.
 """
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from parity.config.pair import SEED
-from parity.core.arrays import reproduced
+from parity.core.arrays import Array, reproduced
 from parity.pairs.accepting.suggest import INHERENT
 from parity.pairs.causes.pair_causes import DEFAULT
 from parity.pairs.file import PairFile
+from parity.pairs.recording import failures
 from parity.pairs.vary.coverage import (
     INPUTS,
     Seen,
@@ -64,8 +65,9 @@ def vary(
     try:
         torch = survey.read(folder / "torch" / "survey")
         in_turn = resources.in_turn(file.case, resources.of_pair(torch))
-        if failures := _recorded(file, backends, scratch, context, given_only, in_turn):
-            result.variations = [VariationResult(name="all", verdict="skipped", skipped="; ".join(failures))]
+        if missing := _recorded(file, backends, scratch, context, given_only, in_turn):
+            skipped = "; ".join(f"{name}: {message}" for name, message in missing.items())
+            result.variations = [VariationResult(name="all", verdict="skipped", skipped=skipped)]
             return None
         chosen = variations(file.case, file.search, torch.is_large)[: ALWAYS if given_only else None]
         if torch.is_large and not given_only:
@@ -88,7 +90,7 @@ def vary(
 
 def _recorded(
     file: PairFile, backends: Sequence[Worker], scratch: Path, context: PairContext, given_only: bool, in_turn: bool
-) -> list[str]:
+) -> dict[str, str]:
     """Have both sides record all variations, and return the messages of those that failed."""
     jobs: dict[Worker, Work] = {}
     for backend in backends:
@@ -97,7 +99,7 @@ def _recorded(
         runs = RUNS[backend.name]
         job = VaryJob(case=file.case, runs=runs, folder=str(own.absolute()), pair=context, given_only=given_only)
         jobs[backend] = job
-    return [f"{name}: {answer.message}" for name, answer in both(jobs, in_turn).items() if answer.status != "done"]
+    return failures(both(jobs, in_turn))
 
 
 class _Comparisons:
@@ -213,28 +215,20 @@ def _not_judged(torch: Trace, keras: Trace) -> str:
     """Return why the outputs cannot show whether both sides are the same computation; "" if they can."""
     stem = keys.step_file(0)
     high, low, witness = (torch.open(run, stem) for run in ("high", "low", "witness"))
-    if _has_nan(high):
-        beside = "and keras's too" if _has_nan(keras.open("high", stem)) else "keras's are not"
+    if _count(np.isnan, high):
+        beside = "and keras's too" if _count(np.isnan, keras.open("high", stem)) else "keras's are not"
         return f"torch's outputs are NaN, {beside}"
     for side, exact, rounded in (("torch", high, low), ("keras", keras.open("high", stem), keras.open("low", stem))):
-        if _finite(exact) > _finite(rounded):
+        if _count(np.isfinite, exact) > _count(np.isfinite, rounded):
             return f"{side}'s outputs leave the range of {torch.case.precision}"
     if not all(key in witness and reproduced(array, witness[key]) for key, array in high.items()):
         return "torch's own outputs move by more than float32 can see when its weights move by their last bit"
     return ""
 
 
-def _floats(tensors: Tensors) -> list[np.ndarray]:
-    return [array for array in tensors.values() if array.dtype.kind not in "iub"]
-
-
-def _has_nan(tensors: Tensors) -> bool:
-    return any(np.isnan(array).any() for array in _floats(tensors))
-
-
-def _finite(tensors: Tensors) -> int:
-    """Return how many numbers are finite."""
-    return sum(int(np.isfinite(array).sum()) for array in _floats(tensors))
+def _count(test: Callable[[Array], Array], tensors: Tensors) -> int:
+    """Return how many numbers pass a test; integers are none."""
+    return sum(int(test(array).sum()) for array in tensors.values() if array.dtype.kind not in "iub")
 
 
 def _branches(
@@ -244,19 +238,19 @@ def _branches(
     trains = file.pair.train is not None
     surveys = [survey.read(folder / side / "survey") for side in SIDES]
     compared = {comparison.name for comparison in judged if comparison.verdict in (*PASSED, "diverged")}
+
+    def of_both(torch: Iterable[Seen], keras: Iterable[Seen]) -> list[Seen]:
+        return [*torch, *in_torch_names(keras, context.matching)]
+
+    modes = {training: of_both(*(by_mode(model, training) for model in surveys)) for training in (False, True)}
     for variation in comparisons.chosen:
         by = INPUTS if variation.name == GIVEN or (variation.name == TRAINING and trains) else variation.name
-        seen = [facts.branches.get(variation.name, []) for facts in comparisons.facts.values()]
-        modes = [list(by_mode(model, bool(variation.training))) for model in surveys]
-        matched = [*in_torch_names([*seen[1], *modes[1]], context.matching)]
-        own = [*seen[0], *modes[0], *matched]
+        seen = of_both(*(facts.branches.get(variation.name, []) for facts in comparisons.facts.values()))
+        own = [*seen, *modes[bool(variation.training)]]
         yield by, own if by == INPUTS or variation.name in compared else [_unreached(branch) for branch in own]
-    changed = [list(updates(model, trains)) for model in surveys]
-    yield INPUTS, [*changed[0], *in_torch_names(changed[1], context.matching)]
+    yield INPUTS, of_both(*(updates(model, trains) for model in surveys))
     if TRAINING not in {variation.name for variation in comparisons.chosen}:
-        modes = [list(by_mode(model, training=True)) for model in surveys]
-        seen_in_training = [*modes[0], *in_torch_names(modes[1], context.matching)]
-        yield INPUTS, seen_in_training if trains else [_unreached(branch) for branch in seen_in_training]
+        yield INPUTS, modes[True] if trains else [_unreached(branch) for branch in modes[True]]
 
 
 def _unreached(branch: Seen) -> Seen:

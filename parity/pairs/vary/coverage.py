@@ -19,7 +19,7 @@ from parity.runtime.survey import Survey
 from parity.trace.keys import MODEL
 from parity.trace.mapping import Matching
 
-INPUTS, TRAINING = "inputs", "training"
+INPUTS = "inputs"
 Key = tuple[str, str]  # branch and module
 DROPOUT = "dropout"
 

@@ -138,12 +138,7 @@ SETTINGS = {
         **_read(float, accumulator="initial_accumulator_value", rate_decay="lr_decay"),
     },
     Adadelta: {"kind": "adadelta", **_read(float, "rho", epsilon="eps")},
-    RMSprop: {
-        "kind": "rmsprop",
-        **_read(bool, "centered"),
-        **OUTSIDE,
-        **_read(float, "momentum", rho="alpha"),
-    },
+    RMSprop: {"kind": "rmsprop", **_read(bool, "centered"), **OUTSIDE, **_read(float, "momentum", rho="alpha")},
 }
 
 

@@ -25,7 +25,7 @@ from torch_impl.record.weights import array, statistics
 
 def rehearse(model: nn.Module, case: Case, inputs: Inputs) -> Rehearsal:
     """Return what training would draw and change; nothing for a model that cannot be trained: a run says why."""
-    counted = _CountingMasks(case.seed, 0, ordered=True)
+    counted = _CountingMasks(case.seed)
     drawn: dict[str, int] = {}
     repeats: Counter[str] = Counter()
 
@@ -57,14 +57,14 @@ def rehearse(model: nn.Module, case: Case, inputs: Inputs) -> Rehearsal:
 
 def without_dropping(model: nn.Module, case: Case, training: bool = True) -> AbstractContextManager[None]:
     """Return a context in which the model's dropouts drop nothing."""
-    return _CountingMasks(case.seed, 0, ordered=True).drawn(model, training)
+    return _CountingMasks(case.seed).drawn(model, training)
 
 
 class _CountingMasks(Masks):
     """Masks that drop nothing; `sizes` lists the number of elements of each mask."""
 
-    def __init__(self, seed: int, replica: int | None, ordered: bool = False):
-        super().__init__(seed, replica, ordered)
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed, 0, ordered=True)
         self.sizes: list[int] = []
 
     def dropped(self, x: torch.Tensor, rate: float) -> torch.Tensor:

@@ -21,14 +21,14 @@ from parity.trace.layout import Layout
 from parity.trace.mapping import PairContext
 from parity.trace.parts import Parts
 from parity.trace.training import Turn
-from torch_impl.instruments import devices, held
+from torch_impl.instruments import devices
 from torch_impl.record import calls, precision
 from torch_impl.record.pair import losses, values
 from torch_impl.record.pair.build import Inputs, call, ready, tensors, user_errors
 from torch_impl.record.pair.optimizers import Joint, is_scheduled, rate
 from torch_impl.record.pair.outputs import named
 from torch_impl.record.pair.sides import Setup
-from torch_impl.record.pair.training import Batch, Step, Training
+from torch_impl.record.pair.training import Batch, Step, Training, epsilons, running_variances
 from torch_impl.record.probe import Probe
 from torch_impl.record.recorders import LayoutRecorder
 
@@ -108,8 +108,8 @@ class _Course:
         # The masks around all steps, because they look through every loaded file.
         with (
             self.masks.drawn(self.model),
-            held.running_variances(self.model, self.pair.holds_variance) as biased,
-            held.epsilons(self.pair.holds_epsilon) as moved,
+            running_variances(self.model, self.pair.holds_variance) as biased,
+            epsilons(self.pair.holds_epsilon) as moved,
         ):
             for number in range(self.case.steps):
                 batch = training.batch(number)

@@ -185,10 +185,7 @@ class _Observing(TorchFunctionMode):
             if isinstance(mask, torch.Tensor) and mask.ndim:
                 self.observer.mask(where, array(mask))
         elif name == "embedding" and isinstance(x, torch.Tensor):
-            weight, padding = (
-                _argument(args, kwargs, 1, "weight", None),
-                _argument(args, kwargs, 2, "padding_idx", None),
-            )
+            weight, padding = (_argument(args, kwargs, *each, None) for each in ((1, "weight"), (2, "padding_idx")))
             self.observer.ids(where, array(x), len(weight), None if padding in (None, -1) else padding % len(weight))
         elif isinstance(x, torch.Tensor) and not x.is_complex() and (limits := _limits(name, args, kwargs)):
             function = name.rstrip("_")
