@@ -34,12 +34,11 @@ from parity.report.html import comparison
 from parity.report.output import progress
 from parity.results import CaseResult, Report, failed
 from parity.runtime import resources
-from parity.runtime.plan import Plan
 from parity.runtime.resources import crowded, missing
 from parity.runtime.runner import Runner, in_order
+from parity.subjects import Plan, Subject, compared_folders
 from parity.subjects.run import BuiltIn, UserPair
 from parity.subjects.sides import SidePair, SidesOfPair
-from parity.subjects.subject import Subject, compared_folders
 
 S = TypeVar("S", bound=Subject)
 AHEAD = 3  # cases that are begun for each processor: torch is several times as fast as Keras, and records ahead

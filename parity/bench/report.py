@@ -15,8 +15,8 @@ from parity.bench.results import Benchmark, LaneTimes, Timed
 from parity.config.devices import parse
 from parity.core.groups import by_key
 from parity.core.wording import agree, count
-from parity.report import ci, words
-from parity.report.html import page, svg
+from parity.report import ci, html, words
+from parity.report.html import svg
 from parity.report.output import Console, Makers
 
 HEADINGS = ("", "ratio", "in 95%", "ms/step", "quartiles", "/s", "MiB", "first s")
@@ -128,16 +128,16 @@ def headline(benchmark: Benchmark) -> str:
 def _page(benchmark: Benchmark) -> str:
     failed = benchmark.slower or benchmark.error or any(timed.reason for timed in benchmark.timed)
     verdict = "diverged" if failed else "match"
-    banner = page.Banner(verdict, words.MARKS[verdict], benchmark.error or headline(benchmark), benchmark.command)
+    banner = html.Banner(verdict, words.MARKS[verdict], benchmark.error or headline(benchmark), benchmark.command)
     found = [(title(each), each.verdict, each.reason, _rows(each), list(notes(each))) for each in benchmark.timed]
     drawn = list(plots(benchmark.timed))
     headings = ("training", *HEADINGS[1:])
-    times = page.part("bench", found=found, headings=headings, legend=LEGEND, curves=drawn, run=benchmark)
+    times = html.part("bench", found=found, headings=headings, legend=LEGEND, curves=drawn, run=benchmark)
     sections = [
-        page.Section("times", "Time of a step", times),
-        page.Section("environment", "Environment", page.part("bench_machine", run=benchmark)),
+        html.Section("times", "Time of a step", times),
+        html.Section("environment", "Environment", html.part("bench_machine", run=benchmark)),
     ]
-    return page.render("Benchmark", banner, sections, benchmark)
+    return html.render("Benchmark", banner, sections, benchmark)
 
 
 def _rows(timed: Timed) -> list[list[str]]:

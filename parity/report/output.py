@@ -22,7 +22,7 @@ from rich.text import Text
 from parity.core import process
 from parity.core.errors import UsageError, printable
 from parity.core.wording import agree, count
-from parity.layout.compare import flows
+from parity.layout import flows
 from parity.layout.declared import MAPPINGS
 from parity.trace.layout import Layout
 

@@ -30,12 +30,12 @@ from parity.diagnose.diagnosis import explained
 from parity.report import output
 from parity.report.output import progress
 from parity.results import CaseResult
-from parity.runtime.plan import Task
 from parity.runtime.runner import Runner, Side, in_order
 from parity.selftest import report
 from parity.selftest.catalogue import ALL, resolve
 from parity.selftest.outcome import Fault, Outcome, ask_other_checks, outputs
 from parity.selftest.report import Selftest
+from parity.subjects import Task
 from parity.trace.manifest import Trace
 
 EPILOG = """Status: 0 all faults caught and placed, nine of ten named, no false alarm; 1 otherwise; 2 usage error;

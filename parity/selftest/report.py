@@ -8,8 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from parity.core.wording import agree, count
-from parity.report import ci, words
-from parity.report.html import page
+from parity.report import ci, html, words
 from parity.report.output import Console, Makers
 from parity.selftest.outcome import Outcome
 
@@ -152,13 +151,13 @@ def _row(outcome: Outcome) -> dict[str, Any]:
 
 def _page(selftest: Selftest) -> str:
     facts = document(selftest)
-    banner = page.Banner(selftest.verdict, words.MARKS[selftest.verdict], headline(selftest), selftest.command)
+    banner = html.Banner(selftest.verdict, words.MARKS[selftest.verdict], headline(selftest), selftest.command)
     sections = [
-        page.Section("overview", "Overview", page.part("selftest_overview", **facts)),
-        page.Section("faults", "Planted faults", page.part("selftest_faults", faults=facts["faults"])),
-        page.Section("clean", "Clean runs", page.part("selftest_clean", clean=facts["clean"])),
+        html.Section("overview", "Overview", html.part("selftest_overview", **facts)),
+        html.Section("faults", "Planted faults", html.part("selftest_faults", faults=facts["faults"])),
+        html.Section("clean", "Clean runs", html.part("selftest_clean", clean=facts["clean"])),
     ]
-    return page.render("Parity self-test", banner, sections, facts)
+    return html.render("Parity self-test", banner, sections, facts)
 
 
 def _tests(selftest: Selftest) -> list[ci.Test]:

@@ -19,7 +19,7 @@ from parity.core.arrays import Array
 from parity.core.errors import TraceError
 from parity.trace import keys, validate
 from parity.trace.layout import Layout
-from parity.trace.mapping import Mapping, Matching
+from parity.trace.mapping import Mapping, Matching, PairContext
 from parity.trace.summary import Summary
 from parity.trace.tensorfile import TensorFile, equal
 from parity.trace.training import Training
@@ -81,6 +81,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         """Return the keys, aliases included, of the tensors of which a step holds only summaries."""
         brief = {key for held in self.summarised.values() for key in held}
         return brief | {key for held in self.aliases.values() for key, target in held.items() if target in brief}
+
+    def context(self, search: list[str], survey: str = "") -> PairContext:
+        """Return what a backend needs to run the pair again as it was recorded here, in Keras's trace."""
+        return PairContext(search=search, survey=survey, mapping=self.mapping, matching=self.matching)
 
 
 class Trace:

@@ -17,7 +17,8 @@ from synthetic import small_case
 
 from parity.details import Compared, Details
 from parity.doctor import report as doctor
-from parity.report.html import comparison, page
+from parity.report import html
+from parity.report.html import comparison
 from parity.report.output import write_json
 from parity.results import CaseResult, Report
 from parity.selftest import report as selftest
@@ -209,8 +210,8 @@ def test_too_many_rows_are_counted(report: Report) -> None:
 
 
 def test_a_section_of_another_command_is_escaped_too() -> None:
-    sections = [page.Section("own", HOSTILE[0], page.part("environment", facts={"sides": [], "facts": []}))]
-    text = page.render("T", page.Banner("match", "✓", HOSTILE[1], ""), sections, {})
+    sections = [html.Section("own", HOSTILE[0], html.part("environment", facts={"sides": [], "facts": []}))]
+    text = html.render("T", html.Banner("match", "✓", HOSTILE[1], ""), sections, {})
     assert HOSTILE[0] in Parsed(text).text and len(Parsed(text).of("script")) == 1
 
 

@@ -11,8 +11,8 @@ from markupsafe import Markup
 from parity.config import strategies as strategy_names
 from parity.core.groups import by_key, depth_of, grouped
 from parity.details import Compared, Details
-from parity.report import pairs, words
-from parity.report.html import page, plots, svg
+from parity.report import html, pairs, words
+from parity.report.html import plots, svg
 from parity.report.words import extent_line, not_compared
 from parity.results import CaseResult, Check, Report
 from parity.trace import keys
@@ -27,14 +27,14 @@ State = Literal["diverged", "matched", "alone"]
 
 def render(report: Report) -> str:
     """Return the page of a report whose cases have their details."""
-    banner = page.Banner(_verdict(report), words.MARKS[_verdict(report)], words.headline(report), report.command)
+    banner = html.Banner(_verdict(report), words.MARKS[_verdict(report)], words.headline(report), report.command)
     sections = [
-        page.Section("overview", "Overview", _overview(report)),
-        page.Section("not-compared", "What was not compared", _not_compared(report)),
-        page.Section("cases", "Cases", Markup("").join(_cases(report))),
-        page.Section("environment", "Environment", page.part("environment", facts=_facts(report))),
+        html.Section("overview", "Overview", _overview(report)),
+        html.Section("not-compared", "What was not compared", _not_compared(report)),
+        html.Section("cases", "Cases", Markup("").join(_cases(report))),
+        html.Section("environment", "Environment", html.part("environment", facts=_facts(report))),
     ]
-    return page.render("Parity report", banner, sections, report)
+    return html.render("Parity report", banner, sections, report)
 
 
 def _verdict(report: Report) -> str:
@@ -47,7 +47,7 @@ def _verdict(report: Report) -> str:
 
 def _overview(report: Report) -> Markup:
     case = words.main_case(report.cases)
-    return page.part(
+    return html.part(
         "overview",
         error=report.error,
         case=case,
@@ -65,7 +65,7 @@ def _not_compared(report: Report) -> Markup:
     numbered = list(enumerate(report.cases, start=1))
     reasons = by_key((sentence, (number, case.case)) for number, case in numbered for sentence in not_compared(case))
     alone = [(number, case.case, case.extent.alone) for number, case in numbered if case.extent and case.extent.alone]
-    return page.part("not_compared", line=extent_line(report), reasons=reasons, alone=alone)
+    return html.part("not_compared", line=extent_line(report), reasons=reasons, alone=alone)
 
 
 def _cases(report: Report) -> Iterator[Markup]:
@@ -75,7 +75,7 @@ def _cases(report: Report) -> Iterator[Markup]:
         sides = case.layout.sides if case.layout else {}
         details = case.details or Details(needed=0.0)
         numbers = listed(details.tensors)
-        yield page.part(
+        yield html.part(
             "case",
             number=number,
             is_open=case is first or len(report.cases) == 1,
