@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from parity.advise.choices import GIGA, TERA, Advice, Balanced, Choice, Device, Group, Link, Measured, by_strategy
-from parity.advise.duration import Compute, Duration, balanced, duration, work
+from parity.advise.costs import Compute, Duration, balanced, duration, memory, work
 from parity.advise.measure import BACKWARD, Here, Rates, single, steps
 from parity.advise.model import Model
-from parity.advise.spread import memory
-from parity.advise.traffic import traffic
+from parity.advise.strategies import spread
 from parity.config.devices import baseline
 from parity.config.schema import Case
 from parity.runtime.resources import processors
@@ -93,7 +92,7 @@ class Adviser:
         choice.micro_batches = case.accumulate
         choice.memory = max(by_device, key=lambda each: each.total)._asdict()
         choice.devices = [each.total for each in by_device]
-        choice.sent = traffic(case, self.model, side).by_kind
+        choice.sent = spread(case, self.model, side).traffic.by_kind
         choice.seconds, choice.step = predicted._asdict(), predicted.total
         choice.speed_up = self.duration(_single(case), side, target).total / predicted.total
         self._fit(choice, case, target)
