@@ -57,8 +57,7 @@ def main(argv: Sequence[str], program: str = "parity.certify") -> int:
         backend = Backend(args.backend, cli.pythons(args)[args.backend], Path(scratch), devices.kind, args.timeout)
         with running([backend]):
             answer = subject.recorded(backend, folder, summarises=True)
-        if answer.status != "done":
-            raise (UsageError if answer.status == "usage" else BackendError)(answer.message)
+        answer.check()
         trace = Trace(folder / backend.name)
         if isinstance(subject, UserPair):
             pack(subject.file, trace.folder)

@@ -17,9 +17,9 @@ import statistics
 import sys
 import tempfile
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import get_args
 
 from parity import cli
 from parity.bench.lanes import USUAL, Lane, Way, measured
@@ -73,7 +73,11 @@ def main(argv: Sequence[str], program: str = "parity.bench") -> int:
     subjects = list(_subjects(args))  # a list, so that all flags are checked before anything runs
     printed = Printed(sys.stderr if args.json == "-" else sys.stdout)
     with output.written(args, benchmark, makers(benchmark)):
-        for found in _timed(args, subjects, benchmark):
+        report = Report()
+        for subject in subjects:
+            with tempfile.TemporaryDirectory(prefix="parity-") as folder:
+                found = timed(args, *subject, Path(folder), report)
+            benchmark.environment = report.environment
             benchmark.timed.append(found)
             if not args.quiet:
                 printed.add(found)
@@ -82,16 +86,6 @@ def main(argv: Sequence[str], program: str = "parity.bench") -> int:
         printed.end(benchmark)
     verdicts = {found.verdict for found in benchmark.timed}
     return 3 if "error" in verdicts else int(bool(benchmark.slower) or any(found.reason for found in benchmark.timed))
-
-
-def _timed(args: argparse.Namespace, subjects: Sequence[Subject], benchmark: Benchmark) -> Iterator[Timed]:
-    pythons, report = cli.pythons(args), Report()
-    ways = [Way(side, mode) for side in pythons for mode in MODES[side] if mode in (args.mode or get_args(Mode))]
-    for case, file, devices in subjects:
-        settings = Settings(devices, pythons, ways, args.seconds, args.timeout)
-        with tempfile.TemporaryDirectory(prefix="parity-") as folder:
-            yield timed(case, file, settings, Path(folder), report)
-        benchmark.environment = report.environment
 
 
 def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
@@ -142,31 +136,23 @@ def _swept(text: str) -> tuple[str, list[int]]:
     return name, parsed
 
 
-class Settings(NamedTuple):
-    """How to time: on which devices, by which interpreters, in which modes, at most how many seconds for each case."""
-
-    devices: Devices
-    pythons: Mapping[str, str]
-    modes: Sequence[Way]
-    seconds: float
-    patience: float
-
-
-def timed(case: Case, file: PairFile | None, settings: Settings, folder: Path, report: Report) -> Timed:
+def timed(
+    args: argparse.Namespace, case: Case, file: PairFile | None, devices: Devices, folder: Path, report: Report
+) -> Timed:
     """Return the times of a case, or of the pair of a file; none where the two sides are not the same computation.
 
     Raises UsageError, BackendError and MissingError where a side cannot be run as users of its framework commonly do.
     """
-    compared, context = _compared(case, file, settings, folder / "compared", report)
+    compared, context = _compared(args, case, file, devices, folder / "compared", report)
     batch = None if file else case.data.batch
-    result = Timed(case=case.name, batch=batch, devices=str(settings.devices), verdict=compared.verdict)
+    result = Timed(case=case.name, batch=batch, devices=str(devices), verdict=compared.verdict)
     if compared.verdict not in SAME:
         is_error = compared.verdict == "error"
         result.reason = f"{'' if is_error else 'the two sides are not the same computation: '}{compared.reason}"
         return result
     with contextlib.ExitStack() as stack:
         lanes, result.lanes = [], []
-        for way, own in _trainings(case, settings):
+        for way, own in _trainings(args, case):
             row = LaneTimes(name=way.name, side=way.side, mode=way.mode, strategy=own.strategy)
             row.is_alone = own is not case
             row.sent = _sent(compared, way.side) if own is case else {}
@@ -175,8 +161,7 @@ def timed(case: Case, file: PairFile | None, settings: Settings, folder: Path, r
             apart.mkdir()
             # Its processes together have as many threads as this one may use processors.
             threads = max(processors() // own.distribution.processes(way.side), 1)
-            devices, python = settings.devices, settings.pythons[way.side]
-            backend = Backend(way.side, python, apart, devices.kind, settings.patience, threads)
+            backend = Backend(way.side, cli.pythons(args)[way.side], apart, devices.kind, args.timeout, threads)
             lane = stack.enter_context(Lane(way, own, backend, context))
             try:
                 lane.begin()
@@ -187,7 +172,7 @@ def timed(case: Case, file: PairFile | None, settings: Settings, folder: Path, r
                 row.why_not = textwrap.shorten(str(error), LONGEST, placeholder=" ...")
                 backend.close()
         if lanes:
-            _time(lanes, settings.seconds, batch)
+            _time(lanes, args.seconds, batch)
         else:
             why_not = next((row.why_not for row in result.lanes), "these modes are none of this strategy's")
             result.reason = f"nothing could be timed: {why_not}"
@@ -196,11 +181,11 @@ def timed(case: Case, file: PairFile | None, settings: Settings, folder: Path, r
 
 
 def _compared(
-    case: Case, file: PairFile | None, settings: Settings, folder: Path, report: Report
+    args: argparse.Namespace, case: Case, file: PairFile | None, devices: Devices, folder: Path, report: Report
 ) -> tuple[CaseResult, PairContext | None]:
     """Return what the comparison that goes first has found, and what the trainings of a pair have to know."""
     folder.mkdir(parents=True)
-    with Runner.of(settings.pythons, folder, settings.devices.kind, settings.patience) as runner:
+    with Runner.of(cli.pythons(args), folder, devices.kind, args.timeout) as runner:
         if file is None:
             return BuiltIn(case).compared(runner.sides, Plan([case], folder, None), report), None
         result = pairs.compared(file, runner.sides, folder / case.name, varied=False)
@@ -211,9 +196,10 @@ def _compared(
     return result, traces[1].manifest.context(file.search, place(folder / case.name, "torch"))
 
 
-def _trainings(case: Case, settings: Settings) -> Iterator[tuple[Way, Case]]:
+def _trainings(args: argparse.Namespace, case: Case) -> Iterator[tuple[Way, Case]]:
     """Yield what is timed: the case in all modes, and the same training on a single device in the usual one."""
-    able = [way for way in settings.modes if not case.distribution.side_obstacle(way.side)]
+    sides = [side for side in cli.pythons(args) if not case.distribution.side_obstacle(side)]
+    able = [Way(side, mode) for side in sides for mode in MODES[side] if mode in (args.mode or get_args(Mode))]
     yield from ((way, case) for way in able)
     if case.distribution.is_distributed:
         alone = baseline(case)
