@@ -18,6 +18,7 @@ import sys
 import tempfile
 import textwrap
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
@@ -72,7 +73,8 @@ def main(argv: Sequence[str], program: str = "parity.bench") -> int:
         check_machine(before, benchmark, args.against)
     subjects = list(_subjects(args))  # a list, so that all flags are checked before anything runs
     printed = Printed(sys.stderr if args.json == "-" else sys.stdout)
-    with output.written(args, benchmark, makers(benchmark)):
+    show = (lambda: None) if args.quiet else partial(printed.end, benchmark)
+    with output.written(args, benchmark, makers(benchmark), show=show):
         report = Report()
         for subject in subjects:
             with tempfile.TemporaryDirectory(prefix="parity-") as folder:
@@ -82,8 +84,6 @@ def main(argv: Sequence[str], program: str = "parity.bench") -> int:
             if not args.quiet:
                 printed.add(found)
         benchmark.slower = list(slower(before, benchmark)) if before else []
-    if not args.quiet:
-        printed.end(benchmark)
     verdicts = {found.verdict for found in benchmark.timed}
     return 3 if "error" in verdicts else int(bool(benchmark.slower) or any(found.reason for found in benchmark.timed))
 

@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -54,7 +55,13 @@ def main(argv: Sequence[str], program: str = "parity.doctor") -> int:
     args = _parse(argv, program)
     examination = Examination([], [], [], cli.command_line(program, argv))
     programs = list(_programs(args))  # a list, so that all flags are checked before anything runs
-    try:
+
+    def show() -> None:
+        if not args.quiet and (examination.evidence or not examination.errors):
+            report.show(examination, sys.stderr if args.json == "-" else sys.stdout)
+
+    document, makers, failed = partial(report.document, examination), report.makers(examination), examination.errors
+    with output.written(args, examination, makers, document, failed.append, show):
         for examined in programs:
             try:
                 findings, evidence = examine(examined, args.patience)
@@ -63,22 +70,9 @@ def main(argv: Sequence[str], program: str = "parity.doctor") -> int:
                 continue
             examination.findings.extend(finding for finding in findings if finding.id not in args.ignore)
             examination.evidence.extend(evidence)
-    except BaseException as error:  # by a signal too: what was found so far is not lost
-        examination.errors.append(str(error) or type(error).__name__)
-        _write(args, examination)
-        raise
-    try:
-        _write(args, examination)  # first, so that they are not lost if printing the text fails
-    finally:
-        if not args.quiet and (examination.evidence or not examination.errors):
-            report.show(examination, sys.stderr if args.json == "-" else sys.stdout)
     if examination.errors:
         raise BackendError("\n".join(dict.fromkeys(examination.errors)))  # the same may be missing for each
     return int(any(finding.severity != "note" for finding in examination.findings))
-
-
-def _write(args: argparse.Namespace, examination: Examination) -> None:
-    output.write(args, report.document(examination), report.makers(examination))
 
 
 def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:

@@ -1,7 +1,8 @@
 """The self-test's report: what became of every planted fault, as a table, JSON, a page, JUnit's XML and Markdown."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TextIO
+from dataclasses import dataclass
+from typing import Any, TextIO
 
 import msgspec
 from rich.table import Table
@@ -18,7 +19,8 @@ SCHEMA = 1
 VERDICTS = {0: "match", 1: "diverged", 3: "error"}  # by exit status
 
 
-class Selftest(NamedTuple):
+@dataclass
+class Selftest:
     """What came of all runs. `command`: the command line; `error`: what ended the self-test early, or ""."""
 
     outcomes: Sequence[Outcome]
