@@ -13,6 +13,7 @@ from rich.table import Table
 
 from parity.bench.results import Benchmark, LaneTimes, Timed
 from parity.config.devices import parse
+from parity.core.clock import PARTS
 from parity.core.groups import by_key
 from parity.core.wording import agree, count
 from parity.report import ci, html, words
@@ -20,7 +21,6 @@ from parity.report.html import svg
 from parity.report.output import Console, Makers
 
 HEADINGS = ("", "ratio", "in 95%", "ms/step", "quartiles", "/s", "MiB", "first s")
-PARTS = ("forward", "loss", "backward", "update", "copies")
 INDENT = (0, 0, 0, 2)
 LEGEND = (
     "ratio: time of a step to that of the first row, with the interval that holds the true one in 95 of 100 runs",
@@ -187,8 +187,7 @@ def _plot(heading: str, what: str, samples: Sequence[Sample]) -> Markup:
     curves = by_key((sample.name, sample) for sample in samples)
     parts = [svg.text(LEFT, TOP - 8, heading, "tick")]
     for value in dict.fromkeys((lowest, math.sqrt(lowest * highest), highest)):
-        y = y_of(math.log(value))
-        parts += [svg.line((LEFT, y), (RIGHT, y), "grid"), svg.text(LEFT - 8, y + 4, f"{value:.3g}", "tick", "end")]
+        parts += svg.gridline(y_of(math.log(value)), LEFT, RIGHT, f"{value:.3g}")
     for number in numbers:
         parts.append(svg.text(x_of(math.log(number)), BOTTOM + 20, f"{what} {number}", "tick", "middle"))
     ends = []

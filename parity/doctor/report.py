@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TextIO
 import msgspec
 from rich.text import Text
 
-from parity.core.clock import Time
+from parity.core.clock import PARTS, Time
 from parity.core.groups import by_key
 from parity.core.wording import count
 from parity.doctor.evidence import Evidence
@@ -22,7 +22,6 @@ SCHEMA = 1
 MARKS = {"error": "✗", "warning": "!", "note": "i", "match": "✓"}
 COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
 PIPE_WIDTH = 100  # columns if the output is not a terminal
-PARTS = ("forward", "loss", "backward", "update", "copies")
 UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 

@@ -79,7 +79,7 @@ def _places(names: tuple[str, str], case: Case, left: Layout, right: Layout, rec
                 if cuts[0] != cuts[1]:
                     yield f"shards: {name}: {names[0]} {cuts[0]} elements, {names[1]} {cuts[1]} elements"
         if aspect in ("compute", "backward") and case.distribution.is_distributed:
-            for name in sorted({_owner(parameter) for parameter in left.parameters}):
+            for name in sorted({parameter.rpartition(".")[0] for parameter in left.parameters}):
                 if not any(f"{name}.".startswith(f"{observed}.") for observed in (*ours, *theirs)):
                     yield f"{aspect}: {name}: not observed on either side"
 
@@ -102,14 +102,10 @@ def _compared(aspect: str, left: Layout, right: Layout) -> set[str]:
     ours, theirs = getattr(left, aspect), getattr(right, aspect)
     if aspect in ("parameters", "optimizer_state"):
         return set(ours) | set(theirs)
-    owners = {_owner(name) for name in left.parameters}
+    owners = {name.rpartition(".")[0] for name in left.parameters}
     observed = set(ours) | set(theirs)
     leaves = {name for name in observed if not any(longer.startswith(f"{name}.") for longer in observed)}
     return {name for name in leaves if (name in ours and name in theirs) or name in owners}
-
-
-def _owner(parameter: str) -> str:
-    return parameter.rpartition(".")[0]
 
 
 def _on(devices: list[int] | None) -> str:

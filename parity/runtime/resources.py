@@ -119,9 +119,10 @@ def of_pair(survey: Survey) -> Size:
 def check(case: Case, size: Size, folder: Path, runs: Sequence[str] = BOTH, summarises: bool = False) -> None:
     """Raise UsageError if these runs do not fit: their traces (not summaries) into the folder, training into memory."""
     disk = 0 if summarises else _traced(case, size) * sum(BYTES[run] for run in runs)
-    if disk > (free := shutil.disk_usage(_existing(folder)).free):
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if disk > (free := shutil.disk_usage(existing).free):
         raise UsageError(
-            f"{case.name}: its traces take at least {_gigabytes(disk)}, and {_existing(folder)} has "
+            f"{case.name}: its traces take at least {_gigabytes(disk)}, and {existing} has "
             f"{_gigabytes(free)} free; name a folder on a larger disk (TMPDIR, --keep or --out), or choose fewer steps "
             "or smaller inputs"
         )
@@ -149,10 +150,8 @@ def _traced(case: Case, size: Size) -> int:
     whole = min(case.steps, 2)
     gradients = (whole + max(case.steps - 2, 0) // case.every) * size.trained * _differentiates(case)
     elements = size.weights + whole * size.activations + gradients
-    if not case.model.trains:
-        return elements
-    evaluation = size.activations
-    return elements + whole * (size.weights + _slots(case) * size.trained) + evaluation
+    evaluated = whole * (size.weights + _slots(case) * size.trained) + size.activations
+    return elements + (evaluated if case.model.trains else 0)
 
 
 def _differentiates(case: Case) -> bool:
@@ -170,11 +169,6 @@ def _slots(case: Case) -> int:
 
 def _elements(shapes: Iterable[tuple[int, ...]]) -> int:
     return sum(map(math.prod, shapes))
-
-
-def _existing(folder: Path) -> Path:
-    """Return the folder itself, or its nearest parent that exists."""
-    return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
 
 
 def processors() -> int:

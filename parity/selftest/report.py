@@ -1,6 +1,6 @@
 """The self-test's report: what became of every planted fault, as a table, JSON, a page, JUnit's XML and Markdown."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
 
@@ -66,7 +66,7 @@ def show(selftest: Selftest, file: TextIO) -> None:
         table.add_column(heading, no_wrap=heading != "fault", overflow="fold")
     for outcome in selftest.faults:
         marks = (outcome.caught, outcome.placed, outcome.named, *outcome.objections.values())
-        table.add_row(label(outcome), *map(_mark, marks))
+        table.add_row(label(outcome), *(Text("yes", "green") if good else Text("no", "red") for good in marks))
     console.print(table)
     for outcome in selftest.faults:
         _complain(outcome, console)
@@ -94,10 +94,6 @@ def label(outcome: Outcome) -> str:
     return f"{outcome.fault.side}:{outcome.fault.name}" if outcome.fault else outcome.case.name
 
 
-def _mark(good: bool) -> Text:
-    return Text("yes", style="green") if good else Text("no", style="red")
-
-
 def _complain(outcome: Outcome, console: Console) -> None:
     """Print what was expected and what was found, where the two differ."""
     fault, result = outcome.fault, outcome.result
@@ -117,9 +113,14 @@ def _complain(outcome: Outcome, console: Console) -> None:
 
 
 def makers(selftest: Selftest) -> Makers:
+    def tests() -> Iterator[ci.Test]:
+        yield from map(_test, selftest.outcomes)
+        if selftest.error:
+            yield ci.Test("selftest", "the whole run", "error", selftest.error)
+
     return {
         "html": lambda: _page(selftest),
-        "junit": lambda: ci.junit("parity.selftest", _tests(selftest)),
+        "junit": lambda: ci.junit("parity.selftest", list(tests())),
         "markdown": lambda: _markdown(selftest),
     }
 
@@ -160,11 +161,6 @@ def _page(selftest: Selftest) -> str:
         html.Section("clean", "Clean runs", html.part("selftest_clean", clean=facts["clean"])),
     ]
     return html.render("Parity self-test", banner, sections, facts)
-
-
-def _tests(selftest: Selftest) -> list[ci.Test]:
-    tests = [_test(outcome) for outcome in selftest.outcomes]
-    return [*tests, ci.Test("selftest", "the whole run", "error", selftest.error)] if selftest.error else tests
 
 
 def _test(outcome: Outcome) -> ci.Test:

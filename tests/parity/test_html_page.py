@@ -164,7 +164,7 @@ def test_every_case_says_what_was_not_compared_and_with_what_it_ran(report: Repo
     assert report.cases[0].data["sha256"] in text and '"kind": "sgd", "learning_rate": ' in text
     assert "≈ declared transfers: by design" in text
     assert re.search(r"python 3\.11 3\.12 ≠ differs", text)
-    assert "activation 2.0 KiB" in text and "all_reduce 800 B" in text
+    assert "activation 2.0 KiB" in text and "all_reduce 800 bytes" in text
 
 
 def test_a_run_that_ended_early_says_so() -> None:

@@ -3,6 +3,7 @@
 The tensors of a case are listed in groups of rows, one for each module.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -167,12 +168,10 @@ def listed(tensors: Sequence[Compared]) -> list[int]:
     """Return the numbers of the tensors to show: what is no match, its neighbours, and each module's fewest bits."""
     unequal = [number for number, each in enumerate(tensors) if each.verdict != "match"][:MOST]
     near = {place for number in unequal for place in range(number - AROUND, number + AROUND + 1)}
-    worst: dict[str, int] = {}
-    for number, each in enumerate(tensors):
-        owner = module(each)
-        if owner not in worst or _bits(each) < _bits(tensors[worst[owner]]):
-            worst[owner] = number
-    return sorted({*worst.values(), *(place for place in near if 0 <= place < len(tensors))})
+    bits = [math.inf if each.bits is None else each.bits for each in tensors]
+    by_module = by_key((module(each), number) for number, each in enumerate(tensors))
+    worst = (min(numbers, key=bits.__getitem__) for numbers in by_module.values())
+    return sorted({*worst, *(place for place in near if 0 <= place < len(tensors))})
 
 
 def left_out(tensors: Sequence[Compared]) -> int:
@@ -217,7 +216,3 @@ def _path(row: Row) -> list[str]:
     """Return the parts of the path of a row's module; Keras's are separated by slashes."""
     name = module(row.tensor) if row.tensor else (row.torch or row.keras).partition("#")[0]
     return name.replace("/", ".").split(".")
-
-
-def _bits(tensor: Compared) -> float:
-    return float("inf") if tensor.bits is None else tensor.bits
