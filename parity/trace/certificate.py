@@ -130,12 +130,6 @@ def _digest(head: Head, content: bytes) -> str:
     return digest.hexdigest()
 
 
-class _Schema(msgspec.Struct):
-    """The field that certificates of all versions have in common."""
-
-    certificate: int
-
-
 def read(file: Path) -> tuple[Head, bytes]:
     """Return the text of a certificate, and its archive. Raises TraceError."""
     try:
@@ -143,9 +137,9 @@ def read(file: Path) -> tuple[Head, bytes]:
     except OSError as error:
         raise TraceError(f"{file}: cannot be read: {error.strerror or error}") from None
     text, _, rest = whole.partition(ARCHIVE)
-    try:
-        schema = msgspec.json.decode(text, type=_Schema).certificate
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    try:  # the field that certificates of all versions have in common
+        schema = msgspec.json.decode(msgspec.json.decode(text, type=dict[str, msgspec.Raw])["certificate"], type=int)
+    except (msgspec.MsgspecError, KeyError, UnicodeDecodeError, RecursionError):
         raise TraceError(
             f"{file}: is no certificate, or its beginning is damaged; record one with: python -m parity.certify"
         ) from None

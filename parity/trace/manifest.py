@@ -220,12 +220,6 @@ def _part(folder: Path, rank: int) -> Path:
     return folder / f"rank-{rank}.json"
 
 
-class _Schema(msgspec.Struct):
-    """The field that manifests of all versions have in common."""
-
-    schema: msgspec.Raw = msgspec.Raw(b"null")
-
-
 def read(folder: Path) -> Manifest:
     """Read and check the manifest of a trace. Raises TraceError."""
     path = folder / keys.MANIFEST
@@ -234,7 +228,8 @@ def read(folder: Path) -> Manifest:
     except (OSError, ValueError) as error:  # ValueError: the path holds a NUL character
         raise TraceError(f"{folder}: holds no finished trace: {error}") from None
     try:
-        schema = bytes(msgspec.json.decode(content, type=_Schema).schema).decode()
+        # The field that manifests of all versions have in common.
+        schema = bytes(msgspec.json.decode(content, type=dict[str, msgspec.Raw]).get("schema", b"null")).decode()
         if schema != str(SCHEMA):
             raise _unusable(path, f"has schema {schema}, this version reads {SCHEMA}")
         manifest = validate.decoded(content, Manifest)
