@@ -59,11 +59,7 @@ class Dataset:
         """Yield, for each training step, a list for each replica of its micro-batches."""
         batch = self.case.data.batch
         for step in range(self.case.steps):
-            indices = order(self.case, self.size, step * batch, batch)
-            yield [
-                [self.batch(part, len(indices)) for part in np.array_split(of_replica, self.case.accumulate)]
-                for of_replica in devices.split(indices, self.case)
-            ]
+            yield self._step(order(self.case, self.size, step * batch, batch))
 
     def evaluation(self) -> list[Batch]:
         """Return the batch of the evaluation after training, one part per replica: the first step's batch again."""
@@ -77,6 +73,12 @@ class Dataset:
         inputs = tuple(self._arranged(array[chosen]) for array in self.inputs)
         target = np.zeros((len(chosen), *self.output_shape)) if self.target is None else self.target[chosen]
         return Batch(indices, inputs, self._arranged(target), share)
+
+    def _step(self, indices: Indices) -> list[list[Batch]]:
+        return [
+            [self.batch(part, len(indices)) for part in np.array_split(of_replica, self.case.accumulate)]
+            for of_replica in devices.split(indices, self.case)
+        ]
 
     def _arranged(self, array: Array) -> Array:
         return np.ascontiguousarray(np.swapaxes(array, 0, self.batch_axis))
