@@ -5,6 +5,7 @@ of which commit and why. Behind it stands a zip archive of the trace, whose larg
 the text is that of both.
 """
 
+import io
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -159,16 +160,12 @@ def read(file: Path) -> tuple[Head, bytes]:
 def unpack(file: Path, folder: Path) -> Head:
     """Write the trace of a certificate into a folder, and return its text. Raises TraceError."""
     head, content = read(file)
-    packed = folder / "packed.zip"
     folder.mkdir(parents=True, exist_ok=True)
-    packed.write_bytes(content)
     try:
-        with zipfile.ZipFile(packed) as archive:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
             if sum(entry.file_size for entry in archive.infolist()) > UNPACKED:
                 raise TraceError(f"{file}: its trace would take more than {count(UNPACKED, 'byte')}")
             archive.extractall(folder)
     except (zipfile.BadZipFile, OSError, ValueError) as error:
         raise TraceError(f"{file}: cannot be unpacked: {error}") from None
-    finally:
-        packed.unlink()
     return head
