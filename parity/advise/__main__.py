@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TextIO, get_args
 
+from rich.filesize import decimal
 from rich.table import Table as RichTable
 
 from parity import cli
@@ -165,7 +166,7 @@ def text(document: Document) -> str:
 
 def _headline(advice: Advice) -> Iterator[str]:
     batch = f", batch {advice.batch}" if advice.batch else ""
-    yield f"{advice.case}{batch}, {advice.devices}, {_bytes(advice.memory)} each"
+    yield f"{advice.case}{batch}, {advice.devices}, {decimal(round(advice.memory))} each"
     for side, best in advice.best.items():
         choice = next(each for each in advice.choices if (each.side, each.strategy) == (side, best))
         yield (
@@ -187,12 +188,12 @@ def _table(advice: Advice, side: str) -> RichTable:
         parts = [_seconds(choice.seconds[part]) for part in PARTS]
         if found := choice.measured:  # of a step and of the memory, each with how far its prediction is off
             parts = [_seconds(found.seconds), f"{found.seconds_error:+z.0%}"]
-            parts += [_bytes(found.peak), f"{found.peak_error:+z.0%}"]
+            parts += [decimal(round(found.peak)), f"{found.peak_error:+z.0%}"]
         table.add_row(
             choice.strategy + (f" ({choice.micro_batches})" if choice.micro_batches > 1 else ""),
             "yes" if choice.fits else "no",
-            _bytes(choice.peak if choice.peak is not None else max(choice.devices)),
-            _bytes(sum(choice.sent.values())),
+            decimal(round(choice.peak if choice.peak is not None else max(choice.devices))),
+            decimal(sum(choice.sent.values())),
             _seconds(choice.step),
             f"{choice.speed_up:.2f}",
             *parts,
@@ -204,10 +205,10 @@ def _notes(advice: Advice) -> Iterator[str]:
     """Yield the parts of the memory, what is not there and why, the plot, the assumptions and what would change it."""
     for choice in advice.choices:
         if advice.best.get(choice.side) == choice.strategy:
-            parts = ", ".join(f"{name} {_bytes(size)}" for name, size in choice.memory.items() if size)
+            parts = ", ".join(f"{name} {decimal(round(size))}" for name, size in choice.memory.items() if size)
             yield f"{choice.side} {choice.strategy}, the device with the most: {parts}"
             if choice.sent:
-                kinds = ", ".join(f"{name} {_bytes(size)}" for name, size in choice.sent.items())
+                kinds = ", ".join(f"{name} {decimal(round(size))}" for name, size in choice.sent.items())
                 yield f"{choice.side} {choice.strategy}, sent in each step: {kinds}"
     for choice in advice.choices:
         if cut := choice.balanced:  # with the flags of compare and bench that cut the stages so
@@ -234,13 +235,6 @@ def _seconds(seconds: float | None) -> str:
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}"
     return f"{seconds * 1e6:z.0f} µs" if seconds else "0"
-
-
-def _bytes(size: float) -> str:
-    for unit, large in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size >= large:
-            return f"{size / large:.3g} {unit}"
-    return f"{size:.0f} B" if size else "0"
 
 
 if __name__ == "__main__":

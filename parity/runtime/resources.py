@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from rich.filesize import decimal
+
 from parity.config.devices import Devices
 from parity.config.pair import Pair
 from parity.config.schema import SGD, Case
@@ -122,15 +124,14 @@ def check(case: Case, size: Size, folder: Path, runs: Sequence[str] = BOTH, summ
     existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     if disk > (free := shutil.disk_usage(existing).free):
         raise UsageError(
-            f"{case.name}: its traces take at least {_gigabytes(disk)}, and {existing} has "
-            f"{_gigabytes(free)} free; name a folder on a larger disk (TMPDIR, --keep or --out), or choose fewer steps "
-            "or smaller inputs"
+            f"{case.name}: its traces take at least {decimal(disk)}, and {existing} has {decimal(free)} free; name a "
+            "folder on a larger disk (TMPDIR, --keep or --out), or choose fewer steps or smaller inputs"
         )
     sides = 2 if runs == BOTH and not in_turn(case, size) else 1
     if (needed := sides * _needed(case, size)) > (available := memory()):
         raise UsageError(
-            f"{case.name}: training in float64 takes at least {_gigabytes(needed)} of memory, but this machine has "
-            f"only {_gigabytes(available)}; choose smaller inputs or a smaller model"
+            f"{case.name}: training in float64 takes at least {decimal(needed)} of memory, but this machine has "
+            f"only {decimal(available)}; choose smaller inputs or a smaller model"
         )
 
 
@@ -183,7 +184,3 @@ def memory() -> int:
         return min(machine, int(Path("/sys/fs/cgroup/memory.max").read_text()))
     except (OSError, ValueError):  # not in a container, or in one without a limit ("max")
         return machine
-
-
-def _gigabytes(count: int) -> str:
-    return f"{count / 1e9:.1f} GB"
