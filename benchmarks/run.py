@@ -22,8 +22,8 @@ import bare
 from parity.config import cases
 from parity.config.devices import obstacle, parse
 from parity.runtime.backend import Backend
-from parity.runtime.plan import Plan
 from parity.runtime.runner import Runner
+from parity.subjects import Plan
 
 GOAL = 1.5
 Seconds = dict[str, dict[str, float]]  # case to side to its seconds

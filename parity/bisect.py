@@ -67,7 +67,7 @@ def main(argv: Sequence[str], program: str = "parity.bisect") -> int:
     bisection = Bisection(package=args.package, good=args.good, bad=args.bad, report=report)
     printed = terminal.Printed(sys.stderr if args.json == "-" else sys.stdout, layouts=False)
     with (
-        output.written(args, report, {"markdown": lambda: ci.comparison(report)}, bisection),
+        output.written(args, report, {"markdown": lambda: ci.comparison(report)}, lambda: bisection),
         tempfile.TemporaryDirectory(prefix="parity-") as scratch,
     ):
         _search(args, bisection, printed, Path(scratch))

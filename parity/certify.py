@@ -25,9 +25,9 @@ from parity.results import CaseResult, Report
 from parity.runtime.backend import PACKAGES, Backend, running
 from parity.runtime.resources import WITHOUT_GPU, available, missing
 from parity.runtime.runner import Runner
+from parity.subjects import Subject
 from parity.subjects.certified import judged_by
 from parity.subjects.run import BuiltIn, UserPair
-from parity.subjects.subject import Subject
 from parity.trace import certificate
 from parity.trace.certificate import Recording
 from parity.trace.manifest import Trace
@@ -57,8 +57,7 @@ def main(argv: Sequence[str], program: str = "parity.certify") -> int:
         backend = Backend(args.backend, cli.pythons(args)[args.backend], Path(scratch), devices.kind, args.timeout)
         with running([backend]):
             answer = subject.recorded(backend, folder, summarises=True)
-        if answer.status != "done":
-            raise (UsageError if answer.status == "usage" else BackendError)(answer.message)
+        answer.check()
         trace = Trace(folder / backend.name)
         if isinstance(subject, UserPair):
             pack(subject.file, trace.folder)

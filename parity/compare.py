@@ -34,12 +34,11 @@ from parity.report.html import comparison
 from parity.report.output import progress
 from parity.results import CaseResult, Report, failed
 from parity.runtime import resources
-from parity.runtime.plan import Plan
 from parity.runtime.resources import crowded, missing
 from parity.runtime.runner import Runner, in_order
+from parity.subjects import Plan, Subject, compared_folders
 from parity.subjects.run import BuiltIn, UserPair
 from parity.subjects.sides import SidePair, SidesOfPair
-from parity.subjects.subject import Subject, compared_folders
 
 S = TypeVar("S", bound=Subject)
 AHEAD = 3  # cases that are begun for each processor: torch is several times as fast as Keras, and records ahead
@@ -57,23 +56,22 @@ def main(argv: Sequence[str], program: str = "parity.compare") -> int:
         return 0
     report = Report(command=cli.command_line(program, argv))
     printed = terminal.Printed(sys.stderr if args.json == "-" else sys.stdout, layouts=args.layout)
-    try:
-        _collect(args, report, printed)
-    except BaseException as error:  # by a signal too: the results so far are not lost
-        report.error = str(error) or type(error).__name__
-        _write(args, report)
-        raise
-    if args.update_golden:
-        _write(args, report)
-        for skipped in report.cases:
+    makers = {
+        "html": lambda: comparison.render(report),
+        "junit": lambda: ci.junit("parity.compare", ci.tests_of_cases(report, args.strict)),
+        "sarif": lambda: ci.sarif(ci.remarks_of_causes(report)),
+        "markdown": lambda: ci.comparison(report),
+    }
+
+    def show() -> None:
+        for skipped in report.cases if args.update_golden else ():
             print(f"{skipped.case}  {skipped.verdict}: {skipped.reason}", flush=True)
-        return report.status(args.strict) if report.summary.get("error") else 0
-    try:
-        _write(args, report)  # first: printing may fail, e.g. when the output pipe is closed
-    finally:
-        if not args.quiet:
+        if not args.quiet and not args.update_golden:
             printed.end(report)
-    return report.status(args.strict)
+
+    with output.written(args, report, makers, show=show):
+        _collect(args, report, printed)
+    return report.status(args.strict) if not args.update_golden or report.summary.get("error") else 0
 
 
 def _collect(args: argparse.Namespace, report: Report, printed: terminal.Printed) -> None:
@@ -91,17 +89,6 @@ def _collect(args: argparse.Namespace, report: Report, printed: terminal.Printed
             report.add(result)
             if not args.quiet and not args.update_golden:
                 printed.add(result)
-
-
-def _write(args: argparse.Namespace, report: Report) -> None:
-    """Write all files that the flags name. Raises UsageError."""
-    makers = {
-        "html": lambda: comparison.render(report),
-        "junit": lambda: ci.junit("parity.compare", ci.tests_of_cases(report, args.strict)),
-        "sarif": lambda: ci.sarif(ci.remarks_of_causes(report)),
-        "markdown": lambda: ci.comparison(report),
-    }
-    output.write(args, report, makers)
 
 
 def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:

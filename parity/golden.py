@@ -22,7 +22,7 @@ from parity.results import CaseResult, Report, error_kind, failed
 from parity.runtime.backend import PACKAGES
 from parity.runtime.job import Answer
 from parity.runtime.runner import Runner, Side, begun, ended, in_order
-from parity.subjects.subject import Subject, check_steps
+from parity.subjects import Subject, check_steps
 from parity.trace.manifest import Trace
 from parity.verdict.traces import difference
 

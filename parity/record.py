@@ -18,8 +18,8 @@ from parity.results import error_kind
 from parity.runtime.backend import PACKAGES, Backend, running
 from parity.runtime.job import Answer
 from parity.runtime.resources import crowded, missing
+from parity.subjects import Subject
 from parity.subjects.run import BuiltIn, UserPair
-from parity.subjects.subject import Subject
 
 
 def main(argv: Sequence[str], program: str = "parity.record") -> int:

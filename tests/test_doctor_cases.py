@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from parity.config import cases
-from parity.doctor.examine import examined
+from parity.doctor.__main__ import examined
 from parity.runtime.backend import Backend
 from parity.runtime.job import DoctorJob
 

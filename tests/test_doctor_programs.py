@@ -20,8 +20,8 @@ from programs.corrected import is_told_in_place
 from slow import WAIT, sampled
 
 from parity.core.inputs import parse
+from parity.doctor.__main__ import examined
 from parity.doctor.evidence import Evidence
-from parity.doctor.examine import examined
 from parity.doctor.finding import Finding
 from parity.runtime.backend import Backend, running
 from parity.runtime.environment import environment

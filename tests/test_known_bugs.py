@@ -13,7 +13,7 @@ from known_bugs_table import BUGS, NOT_SEEN, SOUND, KnownBug
 from slow import sampled
 
 from parity.core.inputs import parse
-from parity.doctor.examine import examined
+from parity.doctor.__main__ import examined
 from parity.doctor.finding import Finding
 from parity.pairs import file
 from parity.pairs.compare import compared

@@ -11,7 +11,7 @@ from parity.config import cases
 from parity.results import CaseResult, Report
 from parity.runtime.backend import Backend
 from parity.runtime.job import Answer, Job
-from parity.runtime.plan import Plan
+from parity.subjects import Plan
 from parity.subjects.run import BuiltIn
 
 SMALL = {"steps": 2}

@@ -12,7 +12,7 @@ from keras.optimizers import Optimizer
 
 from keras_impl.losses import Loss
 from keras_impl.strategies import data_parallel, single
-from keras_impl.strategies.data_parallel import mirrored, mirrored_strategy, per_replica, take_first_buffers
+from keras_impl.strategies.data_parallel import mirrored, mirrored_strategy, on_replicas, take_first_buffers
 from keras_impl.strategies.single import MakeModel, MakeOptimizer, MicroBatch, OnStep, Placed, ReplicaSteps
 
 
@@ -57,19 +57,14 @@ def train(
         optimizer.apply(single.gradients(model, loss, micro_batches), model.trainable_variables)
 
     @tf.function(autograph=False)
-    def train_step(parts: list[MicroBatch]) -> None:
-        strategy.run(replica_step, args=(parts,))
-
-    @tf.function(autograph=False)
     def train_on(batch: tuple) -> None:
         strategy.run(lambda inputs, target: replica_step([((inputs,), target, share_of(target))]), args=batch)
 
-    if isinstance(steps, tf.data.Dataset):
-        train_step, steps = train_on, strategy.experimental_distribute_dataset(steps)
-    else:
-        steps = (per_replica(strategy, parts) for parts in steps)
-    for parts in steps:
-        train_step(parts)
+    if not isinstance(steps, tf.data.Dataset):
+        on_replicas(strategy, replica_step, steps, on_step)
+        return
+    for batch in strategy.experimental_distribute_dataset(steps):
+        train_on(batch)
         on_step()
 
 

@@ -1,5 +1,5 @@
 """Predict what each distribution strategy costs, from a case or a recorded training on a single device.
 
-`model` and `describe` say what a training consists of; `traffic`, `spread` and `duration` have the formulas of each
-strategy; `devices` the machines; `advice` puts them together.
+`model` and `describe` say what a training consists of; `strategies` and `costs` have the formulas of each strategy;
+`devices` the machines; `advice` puts them together.
 """

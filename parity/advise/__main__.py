@@ -11,30 +11,40 @@ if __name__ == "__main__":
     process.end_at_once("parity.advise")  # the imports below take long
 
 import argparse
+import io
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import get_args
+from typing import TextIO, get_args
+
+from rich.filesize import decimal
+from rich.table import Table as RichTable
 
 from parity import cli
-from parity.advise import choices, report
-from parity.advise.advice import FACTOR, USABLE, Adviser, Target, advise, peak
-from parity.advise.choices import GIGA, TERA, Device, Document, Group, Table
+from parity.advise import choices
+from parity.advise.advice import Adviser, Target, advise
+from parity.advise.choices import GIGA, TERA, Advice, Device, Document, Group, Table
 from parity.advise.describe import describe
 from parity.advise.measure import Here, Rates, measured_link, rates
 from parity.advise.model import recorded
 from parity.config import cases, schema
 from parity.core.errors import UsageError
+from parity.core.groups import by_key
+from parity.core.wording import agree
 from parity.pairs.file import load
 from parity.report import output
+from parity.report.output import Console
 from parity.runtime import resources
-from parity.runtime.resources import available, gpus, processors
+from parity.runtime.resources import available, gpus
 
 SECONDS = 5.0
 OWN_LINKS = {"cpu": "memory", "gpu": "pcie"}  # that between CPU processes is measured
+PARTS = {"compute": "work", "imbalance": "uneven", "bubbles": "bubbles", "communication": "moved"}
+CHECKED = ("measured", "off", "peak", "off")
+BAR = 20  # characters of the longest bar of the plot
 EPILOG = """Exit status: 0 the advice was given; 2 wrong usage; 3 a framework could not be run."""
 
 
@@ -45,13 +55,11 @@ def main(argv: Sequence[str], program: str = "parity.advise") -> int:
     group = choices.parse(args.devices or str(available(cli.pythons(args))), table)
     aim = target(args, group, table)
     document = Document()
-    with output.written(args, document, {"markdown": lambda: report.text(document)}):
+    with output.written(args, document, {"markdown": lambda: text(document)}):
         for adviser in _advisers(args, aim.group):
-            advice = advise(adviser, aim, args.check)
-            advice.assumed = list(assumptions(adviser, aim))
-            document.advice.append(advice)
+            document.advice.append(advise(adviser, aim, args.check))
     if not args.quiet:
-        report.show(document, sys.stderr if args.json == "-" else sys.stdout)
+        show(document, sys.stderr if args.json == "-" else sys.stdout)
     return 0
 
 
@@ -137,24 +145,96 @@ def _nvidia(field: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[0].strip()
 
 
-def assumptions(adviser: Adviser, aim: Target) -> Iterator[str]:
-    """Yield what the prediction rests on, one line each."""
-    yield f"{USABLE:.0%} of a device's memory can be used for tensors"
-    link = aim.links[0]
-    yield f"links between devices: {link.bandwidth:.3g} GB/s, {link.latency:.3g} µs ({link.source})"
-    if aim.shares:
-        yield f"a process has one of {processors()} processors: the devices of one process compute one after the other"
-    if aim.row:
+def show(document: Document, file: TextIO) -> None:
+    console = Console(file)
+    for advice in document.advice:
+        for line in _headline(advice):
+            console.print(line, soft_wrap=True)
+        for side in ("torch", "keras"):
+            console.print(_table(advice, side))
+        for line in _notes(advice):
+            console.print(line, soft_wrap=True)
+        console.print()
+
+
+def text(document: Document) -> str:
+    """Return what `show` prints, as a block of Markdown."""
+    file = io.StringIO()
+    show(document, file)
+    return f"```\n{file.getvalue()}```\n"
+
+
+def _headline(advice: Advice) -> Iterator[str]:
+    batch = f", batch {advice.batch}" if advice.batch else ""
+    yield f"{advice.case}{batch}, {advice.devices}, {decimal(round(advice.memory))} each"
+    for side, best in advice.best.items():
+        choice = next(each for each in advice.choices if (each.side, each.strategy) == (side, best))
         yield (
-            f"{aim.group.kind}: {peak(adviser.case, aim.row):g} TFLOPS, {aim.row.bandwidth:g} GB/s ({aim.row.source}); "
-            "it reaches the part of that which this machine's device reaches of its own"
+            f"  {side}: {best} is predicted to be the fastest that fits, {_seconds(choice.step)} a step, "
+            f"{choice.speed_up:.2f} times single"
         )
-        yield "what the host does for each pass takes as long there as here"
-    if adviser.case.precision != "float32":
-        yield f"at {adviser.case.precision}, activations have the bytes of float32: an upper bound"
-    if adviser.here.pair:
-        yield "a pair's blocks are the members of its numbered lists of modules; its operations run at half the peak"
-    yield f"what would change the choice was tried by a factor of {FACTOR:.0f} each"
+    for side in {choice.side for choice in advice.choices} - set(advice.best):
+        yield f"  {side}: nothing fits"
+
+
+def _table(advice: Advice, side: str) -> RichTable:
+    rows = [choice for choice in advice.choices if choice.side == side and not choice.why_not]
+    checked = any(choice.measured for choice in rows)
+    table = RichTable(box=None, padding=(0, 1, 0, 0), pad_edge=False, title=side, title_justify="left")
+    table.add_column("strategy", no_wrap=True)
+    for heading in ("fits", "memory", "bytes", "step", "x", *(CHECKED if checked else PARTS.values())):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for choice in sorted(rows, key=lambda each: (not each.fits, each.step or 0.0)):
+        parts = [_seconds(choice.seconds[part]) for part in PARTS]
+        if found := choice.measured:  # of a step and of the memory, each with how far its prediction is off
+            parts = [_seconds(found.seconds), f"{found.seconds_error:+z.0%}"]
+            parts += [decimal(round(found.peak)), f"{found.peak_error:+z.0%}"]
+        table.add_row(
+            choice.strategy + (f" ({choice.micro_batches})" if choice.micro_batches > 1 else ""),
+            "yes" if choice.fits else "no",
+            decimal(round(choice.peak if choice.peak is not None else max(choice.devices))),
+            decimal(sum(choice.sent.values())),
+            _seconds(choice.step),
+            f"{choice.speed_up:.2f}",
+            *parts,
+        )
+    return table
+
+
+def _notes(advice: Advice) -> Iterator[str]:
+    """Yield the parts of the memory, what is not there and why, the plot, the assumptions and what would change it."""
+    for choice in advice.choices:
+        if advice.best.get(choice.side) == choice.strategy:
+            parts = ", ".join(f"{name} {decimal(round(size))}" for name, size in choice.memory.items() if size)
+            yield f"{choice.side} {choice.strategy}, the device with the most: {parts}"
+            if choice.sent:
+                kinds = ", ".join(f"{name} {decimal(round(size))}" for name, size in choice.sent.items())
+                yield f"{choice.side} {choice.strategy}, sent in each step: {kinds}"
+    for choice in advice.choices:
+        if cut := choice.balanced:  # with the flags of compare and bench that cut the stages so
+            sizes = ", ".join(map(str, cut.stage_blocks))
+            flags = " ".join(f"--set {field}={value}" for field, value in cut.fields.items()).replace(", ", ",")
+            what = f"{choice.side} {choice.strategy}, with {sizes} blocks in its stages"
+            yield f"{what}: {_seconds(cut.step)} a step {flags}".rstrip()
+    reasons = ((choice.why_not, f"{choice.strategy} ({choice.side})") for choice in advice.choices if choice.why_not)
+    for reason, strategies in by_key(reasons).items():
+        yield f"not {', '.join(strategies)}: {reason}"
+    for side, points in advice.scaling.items():
+        most = max((speed_up for *_, speed_up in points), default=1.0)
+        for number, strategy, speed_up in points:
+            bar = "█" * max(round(BAR * speed_up / most), 1)
+            yield f"{side:5} {number:4} {agree(number, 'device'):7}  {bar:{BAR}} {speed_up:6.2f} x  {strategy}"
+    yield from (f"assumed: {line}" for line in advice.assumed)
+    yield from (f"would change the choice: {line}" for line in advice.would_change)
+
+
+def _seconds(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds * 1e6:z.0f} µs" if seconds else "0"
 
 
 if __name__ == "__main__":

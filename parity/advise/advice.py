@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from parity.advise.choices import GIGA, TERA, Advice, Balanced, Choice, Device, Group, Link, Measured, by_strategy
-from parity.advise.duration import Compute, Duration, balanced, duration, work
+from parity.advise.costs import Compute, Duration, balanced, duration, memory, work
 from parity.advise.measure import BACKWARD, Here, Rates, single, steps
 from parity.advise.model import Model
-from parity.advise.spread import memory
-from parity.advise.traffic import traffic
+from parity.advise.strategies import spread
 from parity.config.devices import baseline
 from parity.config.schema import Case
 from parity.runtime.resources import processors
@@ -93,7 +92,7 @@ class Adviser:
         choice.micro_batches = case.accumulate
         choice.memory = max(by_device, key=lambda each: each.total)._asdict()
         choice.devices = [each.total for each in by_device]
-        choice.sent = traffic(case, self.model, side).by_kind
+        choice.sent = spread(case, self.model, side).traffic.by_kind
         choice.seconds, choice.step = predicted._asdict(), predicted.total
         choice.speed_up = self.duration(_single(case), side, target).total / predicted.total
         self._fit(choice, case, target)
@@ -145,6 +144,7 @@ def advise(adviser: Adviser, target: Target, check: bool) -> Advice:
         link=target.links[0].source,
         memory=target.memory,
         choices=choices,
+        assumed=list(assumptions(adviser, target)),
     )
     for side in SIDES:
         best = fastest([choice for choice in choices if choice.side == side])
@@ -181,6 +181,26 @@ def _scaling(adviser: Adviser, target: Target, side: str) -> Iterator[tuple[int,
         best = fastest(adviser.choices(replace(target, group=target.group._replace(number=number)), [side]))
         if best:
             yield number, best.strategy, best.speed_up or 0.0
+
+
+def assumptions(adviser: Adviser, target: Target) -> Iterator[str]:
+    """Yield what the prediction rests on, one line each."""
+    yield f"{USABLE:.0%} of a device's memory can be used for tensors"
+    link = target.links[0]
+    yield f"links between devices: {link.bandwidth:.3g} GB/s, {link.latency:.3g} µs ({link.source})"
+    if target.shares:
+        yield f"a process has one of {processors()} processors: the devices of one process compute one after the other"
+    if row := target.row:
+        yield (
+            f"{target.group.kind}: {peak(adviser.case, row):g} TFLOPS, {row.bandwidth:g} GB/s ({row.source}); "
+            "it reaches the part of that which this machine's device reaches of its own"
+        )
+        yield "what the host does for each pass takes as long there as here"
+    if adviser.case.precision != "float32":
+        yield f"at {adviser.case.precision}, activations have the bytes of float32: an upper bound"
+    if adviser.here.pair:
+        yield "a pair's blocks are the members of its numbered lists of modules; its operations run at half the peak"
+    yield f"what would change the choice was tried by a factor of {FACTOR:.0f} each"
 
 
 def fastest(choices: list[Choice]) -> Choice | None:

@@ -82,10 +82,9 @@ def table(path: Path | None = None) -> Table:
 
 def _read(text: str, where: str) -> Table:
     try:
-        content = tomllib.loads(text)
+        read = checked(tomllib.loads(text), Table, where)
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{where}: is not TOML: {error}") from None
-    read = checked(content, Table, where)
     fields = [field for row in (*read.device.values(), *read.link.values()) for field in msgspec.structs.astuple(row)]
     if not all(math.isfinite(field) for field in fields if isinstance(field, float)):
         raise UsageError(f"{where}: received an infinite number; expected what the data sheet says")

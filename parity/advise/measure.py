@@ -14,9 +14,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from parity.advise.choices import GIGA, MICRO, Link
-from parity.advise.duration import Compute
+from parity.advise.costs import Compute, memory
 from parity.advise.model import FLOAT, Model
-from parity.advise.spread import memory
 from parity.bench.lanes import USUAL, Lane, Way, measured
 from parity.config import cases
 from parity.config.devices import Kind, baseline

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from parity.bench.run import recorded_context
 from parity.config.base import BaseModel, Positive
 from parity.config.devices import Kind
 from parity.config.schema import Case
@@ -21,6 +20,7 @@ from parity.core.arrays import Array
 from parity.core.errors import BackendError, UsageError
 from parity.pairs.compare import compared
 from parity.pairs.file import PairFile
+from parity.pairs.prepare import place
 from parity.runtime.runner import Runner
 from parity.trace import keys
 from parity.trace.manifest import Trace
@@ -136,10 +136,11 @@ def recorded(
         result = compared(file, runner.sides, folder / file.case.name, varied=False)
     if result.verdict == "error":
         raise (UsageError if result.error == "usage" else BackendError)(f"{file.case.name}: {result.reason}")
-    model, batch = described(Trace(folder / file.case.name / "torch"))
+    folder = folder / file.case.name
+    model, batch = described(Trace(folder / "torch"))
     data = msgspec.structs.replace(file.case.data, batch=batch)
     case = msgspec.structs.replace(file.case, model=PairModel(blocks=len(model.blocks)), data=data)
-    return case, model, recorded_context(file, folder / file.case.name)
+    return case, model, Trace(folder / "keras").manifest.context(file.search, place(folder, "torch"))
 
 
 def described(trace: Trace) -> tuple[Model, int]:

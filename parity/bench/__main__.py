@@ -11,29 +11,54 @@ if __name__ == "__main__":
     process.end_at_once("parity.bench")  # the imports below take long
 
 import argparse
+import contextlib
 import itertools
+import statistics
 import sys
 import tempfile
+import textwrap
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
 from parity import cli
-from parity.bench.lanes import Way
+from parity.bench.lanes import USUAL, Lane, Way, measured
 from parity.bench.report import Printed, makers
-from parity.bench.results import Benchmark, Timed, check_machine, read_saved, slower, this_machine
-from parity.bench.run import Settings, timed
-from parity.config.devices import Devices, obstacle, parse
+from parity.bench.results import (
+    Benchmark,
+    LaneTimes,
+    Timed,
+    check_machine,
+    interval,
+    quartiles,
+    read_saved,
+    slower,
+    this_machine,
+)
+from parity.config.devices import Devices, baseline, obstacle, parse
 from parity.config.schema import Case
-from parity.core.errors import UsageError
+from parity.core.errors import BackendError, UsageError
+from parity.core.groups import by_key
+from parity.pairs import compare as pairs
 from parity.pairs.file import PairFile
+from parity.pairs.prepare import place
 from parity.report import output
-from parity.results import Report
+from parity.results import CaseResult, Report
+from parity.runtime.backend import Backend
 from parity.runtime.job import MODES, Mode
-from parity.runtime.resources import crowded, missing
+from parity.runtime.resources import crowded, missing, processors
+from parity.runtime.runner import Runner
+from parity.subjects import Plan, note_environment
+from parity.subjects.run import BuiltIn
+from parity.trace.manifest import Trace
+from parity.trace.mapping import PairContext
 
 SECONDS = 60.0
 SWEPT = ("batch", "devices")
+SAME = ("match", "subprecision", "skipped")  # verdicts after which times are comparable; skipped: by the layout alone
+LONGEST = 240  # characters of the reason why a mode cannot be timed
+PARTS = 8  # steps whose parts are timed
 EPILOG = """Exit status: 0 everything was timed; 1 two sides are not the same computation, nothing of a case could be
 timed, or something is slower than in --against; 2 wrong usage; 3 a side could not be run."""
 Subject = tuple[Case, PairFile | None, Devices]  # what is timed: a case, or a pair with its file, and on which devices
@@ -48,26 +73,19 @@ def main(argv: Sequence[str], program: str = "parity.bench") -> int:
         check_machine(before, benchmark, args.against)
     subjects = list(_subjects(args))  # a list, so that all flags are checked before anything runs
     printed = Printed(sys.stderr if args.json == "-" else sys.stdout)
-    with output.written(args, benchmark, makers(benchmark)):
-        for found in _timed(args, subjects, benchmark):
+    show = (lambda: None) if args.quiet else partial(printed.end, benchmark)
+    with output.written(args, benchmark, makers(benchmark), show=show):
+        report = Report()
+        for subject in subjects:
+            with tempfile.TemporaryDirectory(prefix="parity-") as folder:
+                found = timed(args, *subject, Path(folder), report)
+            benchmark.environment = report.environment
             benchmark.timed.append(found)
             if not args.quiet:
                 printed.add(found)
         benchmark.slower = list(slower(before, benchmark)) if before else []
-    if not args.quiet:
-        printed.end(benchmark)
     verdicts = {found.verdict for found in benchmark.timed}
     return 3 if "error" in verdicts else int(bool(benchmark.slower) or any(found.reason for found in benchmark.timed))
-
-
-def _timed(args: argparse.Namespace, subjects: Sequence[Subject], benchmark: Benchmark) -> Iterator[Timed]:
-    pythons, report = cli.pythons(args), Report()
-    ways = [Way(side, mode) for side in pythons for mode in MODES[side] if mode in (args.mode or get_args(Mode))]
-    for case, file, devices in subjects:
-        settings = Settings(devices, pythons, ways, args.seconds, args.timeout)
-        with tempfile.TemporaryDirectory(prefix="parity-") as folder:
-            yield timed(case, file, settings, Path(folder), report)
-        benchmark.environment = report.environment
 
 
 def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
@@ -116,6 +134,106 @@ def _swept(text: str) -> tuple[str, list[int]]:
     if name not in SWEPT or len(parsed) != len(numbers.split(",")):
         raise UsageError(f"--sweep {text}: expected batch=N,N or devices=N,N with whole numbers of 1 or more")
     return name, parsed
+
+
+def timed(
+    args: argparse.Namespace, case: Case, file: PairFile | None, devices: Devices, folder: Path, report: Report
+) -> Timed:
+    """Return the times of a case, or of the pair of a file; none where the two sides are not the same computation.
+
+    Raises UsageError, BackendError and MissingError where a side cannot be run as users of its framework commonly do.
+    """
+    compared, context = _compared(args, case, file, devices, folder / "compared", report)
+    batch = None if file else case.data.batch
+    result = Timed(case=case.name, batch=batch, devices=str(devices), verdict=compared.verdict)
+    if compared.verdict not in SAME:
+        is_error = compared.verdict == "error"
+        result.reason = f"{'' if is_error else 'the two sides are not the same computation: '}{compared.reason}"
+        return result
+    with contextlib.ExitStack() as stack:
+        lanes, result.lanes = [], []
+        for way, own in _trainings(args, case):
+            row = LaneTimes(name=way.name, side=way.side, mode=way.mode, strategy=own.strategy)
+            row.is_alone = own is not case
+            row.sent = _sent(compared, way.side) if own is case else {}
+            result.lanes.append(row)
+            apart = folder / f"{way.side}-{way.mode}-{own.strategy}"
+            apart.mkdir()
+            # Its processes together have as many threads as this one may use processors.
+            threads = max(processors() // own.distribution.processes(way.side), 1)
+            backend = Backend(way.side, cli.pythons(args)[way.side], apart, devices.kind, args.timeout, threads)
+            lane = stack.enter_context(Lane(way, own, backend, context))
+            try:
+                lane.begin()
+                lanes.append((lane, row))
+            except (UsageError, BackendError) as error:
+                if USUAL[way.side] == way.mode:
+                    raise
+                row.why_not = textwrap.shorten(str(error), LONGEST, placeholder=" ...")
+                backend.close()
+        if lanes:
+            _time(lanes, args.seconds, batch)
+        else:
+            why_not = next((row.why_not for row in result.lanes), "these modes are none of this strategy's")
+            result.reason = f"nothing could be timed: {why_not}"
+    _speed_up(result.lanes, case)
+    return result
+
+
+def _compared(
+    args: argparse.Namespace, case: Case, file: PairFile | None, devices: Devices, folder: Path, report: Report
+) -> tuple[CaseResult, PairContext | None]:
+    """Return what the comparison that goes first has found, and what the trainings of a pair have to know."""
+    folder.mkdir(parents=True)
+    with Runner.of(cli.pythons(args), folder, devices.kind, args.timeout) as runner:
+        if file is None:
+            return BuiltIn(case).compared(runner.sides, Plan([case], folder, None), report), None
+        result = pairs.compared(file, runner.sides, folder / case.name, varied=False)
+    if result.verdict == "error":
+        return result, None
+    traces = [Trace(folder / case.name / side) for side in ("torch", "keras")]
+    note_environment(traces, report)
+    return result, traces[1].manifest.context(file.search, place(folder / case.name, "torch"))
+
+
+def _trainings(args: argparse.Namespace, case: Case) -> Iterator[tuple[Way, Case]]:
+    """Yield what is timed: the case in all modes, and the same training on a single device in the usual one."""
+    sides = [side for side in cli.pythons(args) if not case.distribution.side_obstacle(side)]
+    able = [Way(side, mode) for side in sides for mode in MODES[side] if mode in (args.mode or get_args(Mode))]
+    yield from ((way, case) for way in able)
+    if case.distribution.is_distributed:
+        alone = baseline(case)
+        yield from ((way, alone) for way in able if way.mode == USUAL[way.side])
+
+
+def _time(lanes: Sequence[tuple[Lane, LaneTimes]], seconds: float, batch: int | None) -> None:
+    """Time the lanes that have begun, and note in their rows what was measured."""
+    for (lane, row), ratio in zip(lanes, measured([lane for lane, _ in lanes], seconds), strict=True):
+        row.step, row.quartiles, row.samples = interval(lane.samples), quartiles(lane.samples), lane.samples
+        row.per_second = batch / row.step.middle if batch else None
+        row.ratio, row.peak, row.start, row.first = ratio, lane.peak, lane.start, lane.first
+        row.joules = statistics.median(lane.joules) if lane.joules else None
+        lane.burst(PARTS, parts=True)
+        # In a compiled step the parts cannot be told apart.
+        row.parts = lane.parts[0] if lane.parts and lane.parts[0].forward is not None else None
+
+
+def _speed_up(rows: Sequence[LaneTimes], case: Case) -> None:
+    """Note how much faster each row is than its side's training on a single device."""
+    alone = {row.side: row.step.middle for row in rows if row.is_alone and row.step}
+    for row in rows:
+        if not row.is_alone and row.mode == USUAL[row.side] and row.step and row.side in alone:
+            row.speed_up = alone[row.side] / row.step.middle
+            row.efficiency = row.speed_up / case.distribution.used_devices
+
+
+def _sent(result: CaseResult, side: str) -> dict[str, int]:
+    """Return the bytes of a side's copies between devices and of its collectives in a step, by what they are."""
+    layout = result.layout.sides.get(side) if result.layout else None
+    if layout is None:
+        return {}
+    copies = by_key((f"{transfer.what} copies", transfer.bytes) for transfer in layout.transfers)
+    return {what: sum(sizes) for what, sizes in copies.items()} | layout.collectives
 
 
 if __name__ == "__main__":

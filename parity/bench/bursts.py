@@ -56,16 +56,15 @@ class Bursts:
         if self._job.parts:
             self._inside.__exit__(None, None, None)
         self._left -= 1
-        if not self._left:
-            self._end()
-        elif self._job.parts:
+        if self._left:
             self._enter()
+        else:
+            self._end()
 
     def _begin(self, job: BenchJob) -> None:
         self._job, self._left = job, job.steps
         self._clock = Clock(self._wait)
-        if job.parts:
-            self._enter()
+        self._enter()
         self._start = time.perf_counter()
 
     def _end(self) -> None:
@@ -79,8 +78,9 @@ class Bursts:
         self._begin(self._following())
 
     def _enter(self) -> None:
-        self._inside = applied([self._communication(self._clock), self._timed(self._clock, self.model)])
-        self._inside.__enter__()
+        if self._job.parts:
+            self._inside = applied([self._communication(self._clock), self._timed(self._clock, self.model)])
+            self._inside.__enter__()
 
 
 def place(job: BenchJob, rank: int) -> Path:

@@ -17,7 +17,6 @@ from parity.bench.bursts import Burst, place
 from parity.bench.results import Interval, interval
 from parity.config.schema import Case
 from parity.core.clock import Time
-from parity.core.errors import BackendError, UsageError
 from parity.runtime.backend import Backend
 from parity.runtime.job import BenchJob, Mode
 from parity.trace.mapping import PairContext
@@ -76,12 +75,11 @@ class Lane(contextlib.AbstractContextManager["Lane"]):
         Afterwards `start` holds the seconds until the framework was imported, and `first` those from there to the end
         of the first step, with building, tracing and compiling. Raises UsageError and BackendError.
         """
-        start = time.perf_counter()
+        begun = time.perf_counter()
         self._backend.ready(self._job.group(self.way.side))
-        self.start = time.perf_counter() - start
         started = time.perf_counter()
         self.burst(1)
-        self.first = time.perf_counter() - started
+        self.start, self.first = started - begun, time.perf_counter() - started
 
     def burst(self, steps: int, parts: bool = False) -> float:
         """Make so many steps, and return how many seconds the slowest rank has taken. Raises UsageError, BackendError.
@@ -89,11 +87,7 @@ class Lane(contextlib.AbstractContextManager["Lane"]):
         With `parts` the parts of each step are timed as well, into `parts`.
         """
         job = msgspec.structs.replace(self._job, steps=steps, parts=parts)
-        answer = self._backend.do(job)
-        if answer.status == "usage":
-            raise UsageError(answer.message)
-        if answer.status != "done":
-            raise BackendError(answer.message)
+        self._backend.do(job).check()
         self._job = msgspec.structs.replace(self._job, number=job.number + 1)
         files = [place(job, rank).read_bytes() for rank in range(self._ranks)]
         bursts = [msgspec.json.decode(file, type=Burst) for file in files]

@@ -13,14 +13,14 @@ from rich.table import Table
 
 from parity.bench.results import Benchmark, LaneTimes, Timed
 from parity.config.devices import parse
+from parity.core.clock import PARTS
 from parity.core.groups import by_key
 from parity.core.wording import agree, count
-from parity.report import ci, words
-from parity.report.html import page, svg
+from parity.report import ci, html, words
+from parity.report.html import svg
 from parity.report.output import Console, Makers
 
 HEADINGS = ("", "ratio", "in 95%", "ms/step", "quartiles", "/s", "MiB", "first s")
-PARTS = ("forward", "loss", "backward", "update", "copies")
 INDENT = (0, 0, 0, 2)
 LEGEND = (
     "ratio: time of a step to that of the first row, with the interval that holds the true one in 95 of 100 runs",
@@ -128,16 +128,16 @@ def headline(benchmark: Benchmark) -> str:
 def _page(benchmark: Benchmark) -> str:
     failed = benchmark.slower or benchmark.error or any(timed.reason for timed in benchmark.timed)
     verdict = "diverged" if failed else "match"
-    banner = page.Banner(verdict, words.MARKS[verdict], benchmark.error or headline(benchmark), benchmark.command)
+    banner = html.Banner(verdict, words.MARKS[verdict], benchmark.error or headline(benchmark), benchmark.command)
     found = [(title(each), each.verdict, each.reason, _rows(each), list(notes(each))) for each in benchmark.timed]
     drawn = list(plots(benchmark.timed))
     headings = ("training", *HEADINGS[1:])
-    times = page.part("bench", found=found, headings=headings, legend=LEGEND, curves=drawn, run=benchmark)
+    times = html.part("bench", found=found, headings=headings, legend=LEGEND, curves=drawn, run=benchmark)
     sections = [
-        page.Section("times", "Time of a step", times),
-        page.Section("environment", "Environment", page.part("bench_machine", run=benchmark)),
+        html.Section("times", "Time of a step", times),
+        html.Section("environment", "Environment", html.part("bench_machine", run=benchmark)),
     ]
-    return page.render("Benchmark", banner, sections, benchmark)
+    return html.render("Benchmark", banner, sections, benchmark)
 
 
 def _rows(timed: Timed) -> list[list[str]]:
@@ -187,8 +187,7 @@ def _plot(heading: str, what: str, samples: Sequence[Sample]) -> Markup:
     curves = by_key((sample.name, sample) for sample in samples)
     parts = [svg.text(LEFT, TOP - 8, heading, "tick")]
     for value in dict.fromkeys((lowest, math.sqrt(lowest * highest), highest)):
-        y = y_of(math.log(value))
-        parts += [svg.line((LEFT, y), (RIGHT, y), "grid"), svg.text(LEFT - 8, y + 4, f"{value:.3g}", "tick", "end")]
+        parts += svg.gridline(y_of(math.log(value)), LEFT, RIGHT, f"{value:.3g}")
     for number in numbers:
         parts.append(svg.text(x_of(math.log(number)), BOTTOM + 20, f"{what} {number}", "tick", "middle"))
     ends = []

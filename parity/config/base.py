@@ -76,6 +76,7 @@ class BaseStrategy(Frozen, frozen=True, tag_field="strategy"):
     # Whether each rank of PyTorch keeps only a shard of every parameter between the passes.
     shards_parameters: ClassVar[bool] = False
     keras_obstacle: ClassVar[str] = ""  # why Keras on TensorFlow cannot train by it, or ""
+    needs: ClassVar[str] = ""  # the constant of a model that has the parts which are spread over the devices, if any
     # Constants without annotation, so that a strategy may have an option of the same name.
     fit = False  # whether Keras trains with compile and fit instead of a training loop
     distribute_dataset = False  # whether Keras splits the batches with experimental_distribute_dataset
@@ -156,7 +157,7 @@ class BaseStrategy(Frozen, frozen=True, tag_field="strategy"):
 
     def can_split(self, model: BaseModel) -> bool:
         """Return whether the model has the parts that are spread over the devices."""
-        return True
+        return not self.needs or bool(getattr(model, self.needs))
 
     def batch_obstacle(self, sizes: Sequence[int]) -> str:
         """Return why it cannot train on a batch, or "". `sizes`: the number of samples of each replica's part."""

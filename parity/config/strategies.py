@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, get_args
 
 from msgspec import field
 
-from parity.config.base import BaseModel, BaseStrategy, Positive
+from parity.config.base import BaseStrategy, Positive
 from parity.core.groups import by_key
 
 Name = Literal[
@@ -174,8 +174,7 @@ class Hybrid(Pipelined, frozen=True, tag="hybrid"):
 class BranchParallel(Accumulating, frozen=True, tag="branch_parallel"):
     """Modules that do not need each other's results, on different devices at the same time."""
 
-    def can_split(self, model: BaseModel) -> bool:
-        return model.has_branches
+    needs = "has_branches"
 
 
 class TensorParallel(Accumulating, frozen=True, tag="tensor_parallel"):
@@ -183,9 +182,7 @@ class TensorParallel(Accumulating, frozen=True, tag="tensor_parallel"):
 
     has_ranks = True
     is_sharded = True
-
-    def can_split(self, model: BaseModel) -> bool:
-        return model.has_linear_pairs
+    needs = "has_linear_pairs"
 
 
 class FSDP(Accumulating, frozen=True, tag="fsdp"):

@@ -5,6 +5,7 @@ defaults (torch.nn.Linear, Conv2d, Embedding, BatchNorm2d, LayerNorm; torch.nn.T
 fills every matrix with xavier_uniform_). Buffers are not listed: the layers initialise them.
 """
 
+import functools
 import math
 from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping
@@ -69,10 +70,6 @@ def _constant(value: float) -> Draw:
     return lambda seed, name, shape: np.full(shape, value)
 
 
-def _uniform(bound: float) -> Draw:
-    return lambda seed, name, shape: random.uniform(seed, name, shape, bound)
-
-
 def _xavier(seed: int, name: str, shape: Shape) -> Floats:
     """Draw as torch.nn.init.xavier_uniform_ does: bound sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010)."""
     return random.uniform(seed, name, shape, math.sqrt(6.0 / sum(shape)))
@@ -80,7 +77,7 @@ def _xavier(seed: int, name: str, shape: Shape) -> Floats:
 
 def _layer(name: str, shape: Shape, outputs: int, fan_in: int) -> Iterator[Weight]:
     """Yield weight and bias, both uniform within 1 / sqrt(fan_in), which kaiming_uniform_(a=sqrt(5)) amounts to."""
-    draw = _uniform(1.0 / math.sqrt(fan_in))
+    draw = functools.partial(random.uniform, bound=1.0 / math.sqrt(fan_in))
     yield Weight(f"{name}.weight", shape, draw)
     yield Weight(f"{name}.bias", (outputs,), draw)
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+PARTS = ("forward", "loss", "backward", "update", "copies")
+
 
 class Time(msgspec.Struct, kw_only=True):
     """The time of a step and its parts: medians in seconds over `steps` steps after warming up.

@@ -88,31 +88,25 @@ def begin_anew(seed: int) -> None:
     attributes and closures are then as their files have them, whatever an earlier run has left there. Installed
     packages and compiled modules stay. What earlier runs have built is freed.
     """
-    _free()
+    free()
     random.seed(f"unseeded {seed}")
     np.random.seed(random.getrandbits(32))
     for name in modules():
         _forgotten[name] = sys.modules.pop(name)
 
 
-def _free() -> None:
-    """Free what nothing refers to any more, and give large memory back, which the allocator would keep (`KEPT`)."""
-    gc.collect()  # the modules of a model refer to each other
-    with contextlib.suppress(OSError, AttributeError):  # another allocator than glibc's
-        if _is_large():
-            ctypes.CDLL(None).malloc_trim(0)
+def free(always: bool = True) -> None:
+    """Free what nothing refers to any more, and give large memory back, which the allocator would keep (`KEPT`).
 
-
-def free_if_large() -> None:
-    """Free what a run has built, if it is large: another process may need the memory."""
-    if _is_large():
-        _free()
-
-
-def _is_large() -> bool:
-    """Return whether this process holds much memory, which can be told on Linux."""
+    If not `always`, only where this process holds much memory (which can be told on Linux): another may need it.
+    """
     file = Path("/proc/self/statm")
-    return file.exists() and int(file.read_text().split()[1]) * mmap.PAGESIZE > KEPT
+    is_large = file.exists() and int(file.read_text().split()[1]) * mmap.PAGESIZE > KEPT
+    if always or is_large:
+        gc.collect()  # the modules of a model refer to each other
+    with contextlib.suppress(OSError, AttributeError):  # another allocator than glibc's
+        if is_large:
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 def modules() -> dict[str, ModuleType]:

@@ -16,7 +16,7 @@ from typing import Any
 from unittest import mock
 
 from parity.core.errors import UsageError
-from parity.core.patches import Original
+from parity.core.patches import Original, pushed
 
 kinds: dict[str, type["Script"]] = {}  # by side
 _current: dict[str, "Script"] = {}  # by side: the one that was built last
@@ -165,14 +165,9 @@ class Script:
             if end.code not in (None, 0):
                 raise UsageError(f"{self.name}: ended by sys.exit({end.code!r}) before it had trained") from None
 
-    @contextlib.contextmanager
-    def built(self) -> Iterator[None]:
-        """Run the script, within the block, to where it begins to train."""
-        _building.append(self._path)
-        try:
-            yield
-        finally:
-            _building.remove(self._path)
+    def built(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which the script runs to where it begins to train."""
+        return pushed(_building, self._path)
 
     def within(self, call: Callable[..., Any], module: Any, args: Any, kwargs: Any) -> Any:
         """Call a module; what it calls itself is not the script's own call."""

@@ -1,7 +1,8 @@
-"""Counts with their nouns, and lists of names, for every text that a reader sees."""
+"""Counts with their nouns, sizes, and lists of names, for every text that a reader sees."""
 
 from collections.abc import Sequence
 
+UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 IRREGULAR = {"axis": "axes", "is": "are", "has": "have", "was": "were", "does": "do", "it": "them"}
 
 
@@ -19,6 +20,15 @@ def agree(number: int, word: str) -> str:
     if word.endswith("y") and word[-2] not in "aeiou":
         return f"{word[:-1]}ies"
     return f"{word}{'es' if word.endswith(('s', 'x', 'ch', 'sh')) else 's'}"
+
+
+def size(count: int) -> str:
+    """Return a number of bytes in words: "96 bytes", "1.5 KiB", "12 MiB"."""
+    value, unit = float(count), 0
+    while value >= 1024 and unit < len(UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    number = f"{value:.1f}" if unit and value < 10 else f"{value:.0f}"
+    return "1 byte" if count == 1 else f"{number} {UNITS[unit]}"
 
 
 def listed(names: Sequence[str], most: int) -> str:

@@ -59,11 +59,12 @@ class Dataset:
         """Yield, for each training step, a list for each replica of its micro-batches."""
         batch = self.case.data.batch
         for step in range(self.case.steps):
-            yield self._step(self._indices(step * batch, batch))
+            yield self._step(order(self.case, self.size, step * batch, batch))
 
     def evaluation(self) -> list[Batch]:
         """Return the batch of the evaluation after training, one part per replica: the first step's batch again."""
-        return [self.batch(part) for part in devices.split(self._indices(0, self.case.data.batch), self.case)]
+        indices = order(self.case, self.size, 0, self.case.data.batch)
+        return [self.batch(part) for part in devices.split(indices, self.case)]
 
     def batch(self, indices: Indices, whole: int = 0) -> Batch:
         """Return the samples of these indices as a batch of a step with `whole` samples (0: of no training step)."""
@@ -78,9 +79,6 @@ class Dataset:
             [self.batch(part, len(indices)) for part in np.array_split(of_replica, self.case.accumulate)]
             for of_replica in devices.split(indices, self.case)
         ]
-
-    def _indices(self, start: int, count: int) -> Indices:
-        return order(self.case, self.size, start, count)
 
     def _arranged(self, array: Array) -> Array:
         return np.ascontiguousarray(np.swapaxes(array, 0, self.batch_axis))

@@ -11,24 +11,31 @@ if __name__ == "__main__":
     process.end_at_once("parity.doctor")  # the imports below take long
 
 import argparse
+import contextlib
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from parity import cli
 from parity.config import cases
-from parity.config.devices import obstacle, parse
+from parity.config.devices import Kind, obstacle, parse
 from parity.core import inputs
 from parity.core.errors import BackendError, MissingError, UsageError, nearest
 from parity.doctor import report, rules
-from parity.doctor.examine import ExaminedProgram, examine
+from parity.doctor.drive import Files, waiting
+from parity.doctor.evidence import Evidence
+from parity.doctor.finding import Finding
 from parity.doctor.report import Examination
 from parity.report import output
+from parity.runtime.backend import Backend, running
 from parity.runtime.job import DoctorJob
-from parity.runtime.resources import available, gpus
+from parity.runtime.resources import available, gpus, processors
 
 EPILOG = """The function of --step is called as fn(model, inputs), where inputs is a dict of tensors on the host, as a
 data loader returns them; it does what one training step of yours does. Without --step, the doctor moves the inputs to
@@ -37,12 +44,24 @@ the model's device and runs forward, the sum of the outputs and backward. Exit s
 PATIENCE = 60.0  # seconds without progress after which a program counts as hung
 
 
+class ExaminedProgram(NamedTuple):
+    side: str  # "torch" or "keras"
+    python: str  # the interpreter to run it with; "" for the current one
+    job: DoctorJob  # what to run
+
+
 def main(argv: Sequence[str], program: str = "parity.doctor") -> int:
     """Run the command, called as `program`, and return its exit status."""
     args = _parse(argv, program)
     examination = Examination([], [], [], cli.command_line(program, argv))
     programs = list(_programs(args))  # a list, so that all flags are checked before anything runs
-    try:
+
+    def show() -> None:
+        if not args.quiet and (examination.evidence or not examination.errors):
+            report.show(examination, sys.stderr if args.json == "-" else sys.stdout)
+
+    document, makers, failed = partial(report.document, examination), report.makers(examination), examination.errors
+    with output.written(args, examination, makers, document, failed.append, show):
         for examined in programs:
             try:
                 findings, evidence = examine(examined, args.patience)
@@ -51,22 +70,9 @@ def main(argv: Sequence[str], program: str = "parity.doctor") -> int:
                 continue
             examination.findings.extend(finding for finding in findings if finding.id not in args.ignore)
             examination.evidence.extend(evidence)
-    except BaseException as error:  # by a signal too: what was found so far is not lost
-        examination.errors.append(str(error) or type(error).__name__)
-        _write(args, examination)
-        raise
-    try:
-        _write(args, examination)  # first, so that they are not lost if printing the text fails
-    finally:
-        if not args.quiet and (examination.evidence or not examination.errors):
-            report.show(examination, sys.stderr if args.json == "-" else sys.stdout)
     if examination.errors:
         raise BackendError("\n".join(dict.fromkeys(examination.errors)))  # the same may be missing for each
     return int(any(finding.severity != "note" for finding in examination.findings))
-
-
-def _write(args: argparse.Namespace, examination: Examination) -> None:
-    output.write(args, report.document(examination), report.makers(examination))
 
 
 def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
@@ -135,6 +141,58 @@ def _programs(args: argparse.Namespace) -> Iterator[ExaminedProgram]:
     for side in [] if args.case else pythons:
         own = msgspec.structs.replace(job, devices=count, build=getattr(args, side))
         yield ExaminedProgram(side, pythons[side], own)
+
+
+def examine(program: ExaminedProgram, patience: float) -> tuple[list[Finding], list[Evidence]]:
+    """Return the findings about a program, and the evidence of each rank that came to an end.
+
+    On a GPU the program also runs on the CPU, if that is possible, to add its times there for comparison.
+    `patience`: seconds without progress after which the program counts as hung.
+    Raises UsageError if the job asks for something that is not there, BackendError if the program cannot be built.
+    """
+    findings, evidences = _examine(program, patience)
+    if not program.job.virtual and len(evidences) == 1:
+        with contextlib.suppress(BackendError):
+            cpu_job = msgspec.structs.replace(program.job, virtual=True, profile="")
+            _, cpu_evidences = _examine(program._replace(job=cpu_job), patience)
+            evidences[0].times += [time for evidence in cpu_evidences for time in evidence.times]
+    return findings, evidences
+
+
+def _examine(program: ExaminedProgram, patience: float) -> tuple[list[Finding], list[Evidence]]:
+    threads = max(processors() // program.job.group(program.side).ranks, 1)
+    kind: Kind = "cpu" if program.job.virtual else "gpu"
+    with tempfile.TemporaryDirectory(prefix="parity-") as scratch:
+        backend = Backend(program.side, program.python, Path(scratch), kind, patience, threads)
+        with running([backend]):
+            return examined(backend, program.job, Path(scratch) / "seen")
+
+
+def examined(backend: Backend, job: DoctorJob, folder: Path) -> tuple[list[Finding], list[Evidence]]:
+    """Return findings and evidence like `examine`, using processes that are already running.
+
+    `backend`: the running processes. `folder`: a folder to be created, for the files of this examination alone.
+    """
+    folder.mkdir()
+    answer = backend.do(msgspec.structs.replace(job, folder=str(folder.absolute())))
+    if answer.status == "usage":
+        raise UsageError(answer.message)
+    ranks = [Files(folder, rank) for rank in range(job.group(backend.name).ranks)]
+    evidences = [evidence for rank in ranks if (evidence := rank.read())]
+    waits = waiting(ranks)
+    findings = rules.findings(evidences, [rank.noted() for rank in ranks], waits)
+    # If the ranks' collective calls do not match, a rank may be ended in the middle of one. The files of the
+    # examination then say more than the exception.
+    failed = [evidence.later or any(step.failure for step in evidence.steps) for evidence in evidences]
+    unmatched = [finding for finding in findings if finding.id.startswith("collective.")]
+    if answer.status == "error" and not (any(rank.stack for rank in waits) or any(failed) or unmatched):
+        raise BackendError(answer.message)
+    case = job.case.name if job.case else ""
+    for finding in findings:
+        finding.side, finding.case = backend.name, case
+    for evidence in evidences:
+        evidence.case = case
+    return findings, evidences
 
 
 if __name__ == "__main__":

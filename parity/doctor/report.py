@@ -10,20 +10,18 @@ from typing import Any, NamedTuple, TextIO
 import msgspec
 from rich.text import Text
 
-from parity.core.clock import Time
+from parity.core.clock import PARTS, Time
 from parity.core.groups import by_key
 from parity.core.wording import count
 from parity.doctor.evidence import Evidence
 from parity.doctor.finding import SEVERITIES, Finding
-from parity.report import ci
-from parity.report.html import page
+from parity.report import ci, html
 from parity.report.output import Console, Makers
 
 SCHEMA = 1
 MARKS = {"error": "✗", "warning": "!", "note": "i", "match": "✓"}
 COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
 PIPE_WIDTH = 100  # columns if the output is not a terminal
-PARTS = ("forward", "loss", "backward", "update", "copies")
 UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 
@@ -131,15 +129,15 @@ def _page(examination: Examination) -> str:
     severities = {finding.severity for finding in examination.findings}
     is_error = "error" in severities or examination.errors
     state = "error" if is_error else "warning" if "warning" in severities else "match"
-    banner = page.Banner(state, MARKS[state], headline(examination), examination.command)
+    banner = html.Banner(state, MARKS[state], headline(examination), examination.command)
     findings = sorted(examination.findings, key=lambda finding: SEVERITIES.index(finding.severity))
     encoded = document(examination)
     sections = [
-        page.Section("findings", "Findings", page.part("findings", findings=findings, marks=MARKS, run=examination)),
-        page.Section("times", "Time of a step", page.part("times", times=encoded["times"], parts=PARTS)),
-        page.Section("environment", "Environment", page.part("devices", programs=encoded["environment"])),
+        html.Section("findings", "Findings", html.part("findings", findings=findings, marks=MARKS, run=examination)),
+        html.Section("times", "Time of a step", html.part("times", times=encoded["times"], parts=PARTS)),
+        html.Section("environment", "Environment", html.part("devices", programs=encoded["environment"])),
     ]
-    return page.render("Doctor's report", banner, sections, encoded)
+    return html.render("Doctor's report", banner, sections, encoded)
 
 
 def _tests(examination: Examination) -> list[ci.Test]:

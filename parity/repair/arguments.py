@@ -102,10 +102,8 @@ def settings(cause: Cause) -> list[Setting]:
 
 def changed(change: Change) -> Setting:
     """Return what an experiment has changed on Keras's side: a setting of a layer, or a value in the code."""
-    old, new = change.before, change.after
-    if change.kind == "callable":
-        new = ACTIVATIONS.get(new, new)
-    return Setting((change.name,), old, new)
+    new = ACTIVATIONS.get(change.after, change.after) if change.kind == "callable" else change.after
+    return Setting((change.name,), change.before, new)
 
 
 Key = tuple[str, str]
@@ -126,7 +124,7 @@ class Decision(NamedTuple):
 
 def keys(result: CaseResult) -> set[Key]:
     """Return the id and the place of every cause."""
-    return {key(cause) for cause in result.causes}
+    return set(map(key, result.causes))
 
 
 def key(cause: Cause) -> Key:

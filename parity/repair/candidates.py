@@ -44,8 +44,7 @@ class Port(NamedTuple):
 def read(file: PairFile, root: Path, folder: Path) -> Port | None:
     """Return what a comparison of the pair has left in `folder`; None if it failed."""
     with suppress(TraceError):
-        manifest = Trace(folder / "keras").manifest
-        context = PairContext(search=file.search, mapping=manifest.mapping, matching=manifest.matching)
+        context = Trace(folder / "keras").manifest.context(file.search)
         return Port(root, file, survey.read(Path(place(folder, "keras"))), context)
     return None
 

@@ -22,7 +22,7 @@ from rich.text import Text
 from parity.core import process
 from parity.core.errors import UsageError, printable
 from parity.core.wording import agree, count
-from parity.layout.compare import flows
+from parity.layout import flows
 from parity.layout.declared import MAPPINGS
 from parity.trace.layout import Layout
 
@@ -78,19 +78,29 @@ def write(args: argparse.Namespace, document: msgspec.Struct | dict[str, Any], m
 
 @contextlib.contextmanager
 def written(
-    args: argparse.Namespace, report: Any, makers: Makers, document: msgspec.Struct | None = None
+    args: argparse.Namespace,
+    report: Any,
+    makers: Makers,
+    document: Callable[[], msgspec.Struct | dict[str, Any]] | None = None,
+    failed: Callable[[str], None] | None = None,
+    show: Callable[[], None] = lambda: None,
 ) -> Iterator[None]:
-    """Write everything when the block ends, also by a signal or an error, which `report.error` then tells.
+    """Write everything when the block ends, also by a signal or an error, lest what is known by then be lost.
 
-    `document`: the JSON document, if that is not the report.
+    `document`: returns the JSON document, if that is not the report. `failed` is called with what such an error says,
+    which is else the report's `error`. `show` prints the report where there was none: last, since printing may fail.
     """
+    document = document or (lambda: report)
     try:
         yield
     except BaseException as error:
-        report.error = str(error) or type(error).__name__
+        (failed or partial(setattr, report, "error"))(str(error) or type(error).__name__)
+        write(args, document(), makers)
         raise
+    try:
+        write(args, document(), makers)
     finally:
-        write(args, document or report, makers)
+        show()
 
 
 def _paths(args: argparse.Namespace) -> dict[str, str]:

@@ -50,7 +50,7 @@ def lines(case: CaseResult) -> Iterator[str]:
         yield f"{count(matched.matched, 'activation')} matched{f' ({rules})' if rules else ''}"
         for side, keys in (("torch", matched.torch_alone), ("keras", matched.keras_alone)):
             if keys:
-                yield f"{len(keys)} only in {side}: {_few(keys)}"
+                yield f"{len(keys)} only in {side}: {listed(keys, MOST_NAMES)}"
         for name, layout in matched.layouts.items():
             yield f"output {name} by its layers or the inputs: {layout}"
     for what, names in (
@@ -58,16 +58,12 @@ def lines(case: CaseResult) -> Iterator[str]:
         ("modules whose weights could not be told apart; matched in the order of execution", case.undecided),
     ):
         if names:
-            yield f"{what}: {_few(names)}"
+            yield f"{what}: {listed(names, MOST_NAMES)}"
     yield from (f"assumed: {sentence}" for sentence in case.assumptions if sentence not in case.reason)
     yield from (sentence for sentence in case.not_compared if sentence not in case.reason)
     for (name, reason), where in by_key(((cause.id, cause.reason), cause.where) for cause in case.expected).items():
-        yield f"accepted: {name} at {_few(where)}: {reason}"
+        yield f"accepted: {name} at {listed(where, MOST_NAMES)}: {reason}"
     yield from coverage_lines(case)
-
-
-def _few(names: list[str]) -> str:
-    return f"{', '.join(names[:MOST_NAMES])}{', ...' if len(names) > MOST_NAMES else ''}"
 
 
 def coverage_lines(case: CaseResult) -> Iterator[str]:

@@ -81,7 +81,9 @@ class Printed:
             console.print(f"changed since the golden traces of {count(number, 'case')}: {line}")
         for name, facts in report.environment.items():
             environment = ", ".join(f"{key} {value}" for key, value in facts.items())
-            console.print(f"{name}: {environment}; {_devices(report, name)}", style="dim")
+            kinds = Counter(kind for case in report.cases for kind in set(case.devices.get(name, ())))
+            ran_on = ", ".join(f"{kind} in {number}" for kind, number in kinds.items()) or "no case"
+            console.print(f"{name}: {environment}; {ran_on}", style="dim")
         for line in (*LEGEND, *_excused(report), *filter(None, [extent_line(report)])):
             console.fold(line, style="dim")
         declared = Counter(line for case in report.cases if case.layout for line in case.layout.declared)
@@ -145,12 +147,6 @@ def text(case: CaseResult) -> str:
     _explain(case, console)
     pairs.suggest(case, console)
     return file.getvalue().strip("\n")
-
-
-def _devices(report: Report, side: str) -> str:
-    """Return the kinds of devices that one side ran on, with the number of cases for each."""
-    kinds = Counter(kind for case in report.cases for kind in set(case.devices.get(side, ())))
-    return ", ".join(f"{kind} in {count}" for kind, count in kinds.items()) or "no case"
 
 
 def _row(case: CaseResult, room: int) -> list[str]:

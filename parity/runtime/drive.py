@@ -183,15 +183,12 @@ def _by_file(run: str, recording: Mapping[int, Recorder], attribute: str) -> dic
 
 def recorders(job: Job, prefix: str, rank: Rank, data: Any) -> dict[int, Recorder]:
     """Return recorders of the replicas that this rank has a part of; folders are named by `prefix` and a rank."""
-    by_replica = {}
-    for replica, ranks in enumerate(replicas(job.case, rank.of)):
+    by_replica, case = {}, job.case
+    for replica, ranks in enumerate(replicas(case, rank.of)):
         if rank.of == 1 or rank.number in ranks:
-            number = ranks[0] if rank.of == 1 else rank.number
-            folder = Path(job.folder) / f"{prefix}{number}"
-            case = job.case
-            recorder = Recorder(folder, case.steps, case.every, case.accumulate, job.summarises, job.whole)
-            recorder.flipped_axis = data.batch_axis if data.backwards else None
-            by_replica[replica] = recorder
+            folder = Path(job.folder) / f"{prefix}{ranks[0] if rank.of == 1 else rank.number}"
+            by_replica[replica] = Recorder(folder, case.steps, case.every, case.accumulate, job.summarises, job.whole)
+            by_replica[replica].flipped_axis = data.batch_axis if data.backwards else None
     return by_replica
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from parity.config.pair import Pair
 from parity.config.schema import Case
+from parity.core.errors import BackendError, UsageError
 from parity.core.inputs import Input
 from parity.runtime.experiment import Question
 from parity.trace.mapping import PairContext
@@ -161,6 +162,11 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     status: Literal["ready", "missing", "done", "usage", "error"]
     message: str = ""
     seconds: float = 0.0
+
+    def check(self) -> None:
+        """Raise UsageError or BackendError, by whose fault it was, unless the job is done."""
+        if self.status != "done":
+            raise (UsageError if self.status == "usage" else BackendError)(self.message)
 
 
 def owner(job: Work) -> str:

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from rich.filesize import decimal
+
 from parity.config.devices import Devices
 from parity.config.pair import Pair
 from parity.config.schema import SGD, Case
@@ -119,17 +121,17 @@ def of_pair(survey: Survey) -> Size:
 def check(case: Case, size: Size, folder: Path, runs: Sequence[str] = BOTH, summarises: bool = False) -> None:
     """Raise UsageError if these runs do not fit: their traces (not summaries) into the folder, training into memory."""
     disk = 0 if summarises else _traced(case, size) * sum(BYTES[run] for run in runs)
-    if disk > (free := shutil.disk_usage(_existing(folder)).free):
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if disk > (free := shutil.disk_usage(existing).free):
         raise UsageError(
-            f"{case.name}: its traces take at least {_gigabytes(disk)}, and {_existing(folder)} has "
-            f"{_gigabytes(free)} free; name a folder on a larger disk (TMPDIR, --keep or --out), or choose fewer steps "
-            "or smaller inputs"
+            f"{case.name}: its traces take at least {decimal(disk)}, and {existing} has {decimal(free)} free; name a "
+            "folder on a larger disk (TMPDIR, --keep or --out), or choose fewer steps or smaller inputs"
         )
     sides = 2 if runs == BOTH and not in_turn(case, size) else 1
     if (needed := sides * _needed(case, size)) > (available := memory()):
         raise UsageError(
-            f"{case.name}: training in float64 takes at least {_gigabytes(needed)} of memory, but this machine has "
-            f"only {_gigabytes(available)}; choose smaller inputs or a smaller model"
+            f"{case.name}: training in float64 takes at least {decimal(needed)} of memory, but this machine has "
+            f"only {decimal(available)}; choose smaller inputs or a smaller model"
         )
 
 
@@ -149,10 +151,8 @@ def _traced(case: Case, size: Size) -> int:
     whole = min(case.steps, 2)
     gradients = (whole + max(case.steps - 2, 0) // case.every) * size.trained * _differentiates(case)
     elements = size.weights + whole * size.activations + gradients
-    if not case.model.trains:
-        return elements
-    evaluation = size.activations
-    return elements + whole * (size.weights + _slots(case) * size.trained) + evaluation
+    evaluated = whole * (size.weights + _slots(case) * size.trained) + size.activations
+    return elements + (evaluated if case.model.trains else 0)
 
 
 def _differentiates(case: Case) -> bool:
@@ -172,11 +172,6 @@ def _elements(shapes: Iterable[tuple[int, ...]]) -> int:
     return sum(map(math.prod, shapes))
 
 
-def _existing(folder: Path) -> Path:
-    """Return the folder itself, or its nearest parent that exists."""
-    return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-
-
 def processors() -> int:
     """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0))
@@ -189,7 +184,3 @@ def memory() -> int:
         return min(machine, int(Path("/sys/fs/cgroup/memory.max").read_text()))
     except (OSError, ValueError):  # not in a container, or in one without a limit ("max")
         return machine
-
-
-def _gigabytes(count: int) -> str:
-    return f"{count / 1e9:.1f} GB"

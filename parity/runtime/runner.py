@@ -91,13 +91,14 @@ class Side:
         except Exception as error:  # of this job alone: the others are still run
             return Answer(status="error", message=f"{self.name}: {type(error).__name__}: {error}")
 
-    def may_grow(self, waiting: int) -> bool:
-        """Return whether another process may start because `waiting` jobs of this side wait."""
-        return waiting > QUEUE and len(self.backends) < self._most
+    @property
+    def may_grow(self) -> bool:
+        """Return whether another process may start."""
+        return len(self.backends) < self._most
 
     def take(self, job: Work) -> Backend:
         """Return a process, busy from now on: an idle one that serves the job as it is, or a further one, or any."""
-        if not self.serves(job) and len(self.backends) < self._most:
+        if not self.serves(job) and self.may_grow:
             self.backends.append(self.backends[0].another(str(len(self.backends) + 1)))
             return self.backends[-1]
         self.idle.sort(key=lambda backend: not backend.serves(job))
@@ -228,6 +229,7 @@ class _Turns:
             return False
         jobs = Counter(id(waiting.side) for waiting in self._waiting)
         able = [waiting for waiting in self._waiting if waiting.side.idle]
-        able = able or [waiting for waiting in self._waiting if waiting.side.may_grow(jobs[id(waiting.side)])]
+        crowded = (waiting for waiting in self._waiting if jobs[id(waiting.side)] > QUEUE)
+        able = able or [waiting for waiting in crowded if waiting.side.may_grow]
         able.sort(key=lambda waiting: not waiting.side.serves(waiting.job))
         return bool(able) and able[0] is request

@@ -18,6 +18,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NoReturn, TextIO, TypeVar
 
 import msgspec
@@ -116,14 +117,13 @@ def serve(load: Callable[[], Run], bench: Bench | None = None, imports: Callable
         _say(answers, Answer(status="done"))
         return msgspec.json.decode(jobs.get(), type=BenchJob)
 
-    def in_bursts(job: Work) -> None:
-        assert bench and isinstance(job, BenchJob)
-        bench(job, following)
-
     while True:
         job = msgspec.json.decode(jobs.get(), type=Work)
-        # That a burst has ended is said by `following`: where `in_bursts` returns, it has failed.
-        _say(answers, _do(in_bursts if isinstance(job, BenchJob) else run, job))
+        if isinstance(job, BenchJob):  # that a burst has ended is said by `following`: where `bench` returns, it failed
+            assert bench
+            _say(answers, _do(partial(bench, job, following), job))
+        else:
+            _say(answers, _do(partial(run, job), job))
 
 
 def _answers() -> TextIO:
@@ -150,10 +150,10 @@ def _listen(stdin: TextIO, jobs: queue.SimpleQueue[str]) -> None:
     os._exit(0)
 
 
-def _do(run: Run, job: Work) -> Answer:
+def _do(run: Callable[[], None], job: Work) -> Answer:
     start = time.perf_counter()
     try:
-        run(job)
+        run()
     except UsageError as error:
         return Answer(status="usage", message=str(error))
     except (Exception, SystemExit, KeyboardInterrupt) as error:  # reported as this job's answer; later jobs still run
@@ -165,7 +165,7 @@ def _do(run: Run, job: Work) -> Answer:
         traceback.print_exc()
         return Answer(status="error", message=f"{type(error).__name__}: {error}")
     finally:
-        program.free_if_large()
+        program.free(always=False)
     return Answer(status="done", seconds=time.perf_counter() - start)
 
 

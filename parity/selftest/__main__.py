@@ -30,12 +30,12 @@ from parity.diagnose.diagnosis import explained
 from parity.report import output
 from parity.report.output import progress
 from parity.results import CaseResult
-from parity.runtime.plan import Task
 from parity.runtime.runner import Runner, Side, in_order
 from parity.selftest import report
 from parity.selftest.catalogue import ALL, resolve
 from parity.selftest.outcome import Fault, Outcome, ask_other_checks, outputs
 from parity.selftest.report import Selftest
+from parity.subjects import Task
 from parity.trace.manifest import Trace
 
 EPILOG = """Status: 0 all faults caught and placed, nine of ten named, no false alarm; 1 otherwise; 2 usage error;
@@ -60,19 +60,16 @@ def main(argv: Sequence[str], program: str = "parity.selftest") -> int:
     table = sys.stderr if args.json == "-" else sys.stdout
     outcomes: list[Outcome] = []
     tested = Selftest(outcomes, cli.command_line(program, argv))
+    show = partial(report.show, tested, table)
     try:
-        _collect(args, faults, clean, outcomes)
-        asked = ask_other_checks([outcome.outputs for outcome in outcomes], args.torch_python)
-        outcomes[:] = (outcome._replace(objections=said) for outcome, said in zip(outcomes, asked, strict=True))
-    except BaseException as error:  # by a signal too: the outcomes so far are not lost
-        _write(args, tested._replace(error=str(error) or type(error).__name__))
-        if isinstance(error, BackendError) and outcomes:
-            report.show(tested, table)
+        with output.written(args, tested, report.makers(tested), partial(report.document, tested), show=show):
+            _collect(args, faults, clean, outcomes)
+            asked = ask_other_checks([outcome.outputs for outcome in outcomes], args.torch_python)
+            outcomes[:] = (outcome._replace(objections=said) for outcome, said in zip(outcomes, asked, strict=True))
+    except BackendError:
+        if outcomes:
+            show()
         raise
-    try:
-        _write(args, tested)
-    finally:
-        report.show(tested, table)
     return tested.status
 
 
@@ -89,11 +86,6 @@ def _collect(args: argparse.Namespace, faults: list[Fault], clean: list[Case], o
             for outcome in outcomes_so_far:
                 outcomes.append(outcome)  # one at a time: those that are known are kept where the run is stopped
                 advance()
-
-
-def _write(args: argparse.Namespace, tested: Selftest) -> None:
-    """Write all files that the flags name. Raises UsageError."""
-    output.write(args, report.document(tested), report.makers(tested))
 
 
 def _chosen(patterns: Sequence[str]) -> list[Fault]:

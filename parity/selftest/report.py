@@ -1,15 +1,15 @@
 """The self-test's report: what became of every planted fault, as a table, JSON, a page, JUnit's XML and Markdown."""
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, TextIO
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TextIO
 
 import msgspec
 from rich.table import Table
 from rich.text import Text
 
 from parity.core.wording import agree, count
-from parity.report import ci, words
-from parity.report.html import page
+from parity.report import ci, html, words
 from parity.report.output import Console, Makers
 from parity.selftest.outcome import Outcome
 
@@ -19,7 +19,8 @@ SCHEMA = 1
 VERDICTS = {0: "match", 1: "diverged", 3: "error"}  # by exit status
 
 
-class Selftest(NamedTuple):
+@dataclass
+class Selftest:
     """What came of all runs. `command`: the command line; `error`: what ended the self-test early, or ""."""
 
     outcomes: Sequence[Outcome]
@@ -65,7 +66,7 @@ def show(selftest: Selftest, file: TextIO) -> None:
         table.add_column(heading, no_wrap=heading != "fault", overflow="fold")
     for outcome in selftest.faults:
         marks = (outcome.caught, outcome.placed, outcome.named, *outcome.objections.values())
-        table.add_row(label(outcome), *map(_mark, marks))
+        table.add_row(label(outcome), *(Text("yes", "green") if good else Text("no", "red") for good in marks))
     console.print(table)
     for outcome in selftest.faults:
         _complain(outcome, console)
@@ -93,10 +94,6 @@ def label(outcome: Outcome) -> str:
     return f"{outcome.fault.side}:{outcome.fault.name}" if outcome.fault else outcome.case.name
 
 
-def _mark(good: bool) -> Text:
-    return Text("yes", style="green") if good else Text("no", style="red")
-
-
 def _complain(outcome: Outcome, console: Console) -> None:
     """Print what was expected and what was found, where the two differ."""
     fault, result = outcome.fault, outcome.result
@@ -116,9 +113,14 @@ def _complain(outcome: Outcome, console: Console) -> None:
 
 
 def makers(selftest: Selftest) -> Makers:
+    def tests() -> Iterator[ci.Test]:
+        yield from map(_test, selftest.outcomes)
+        if selftest.error:
+            yield ci.Test("selftest", "the whole run", "error", selftest.error)
+
     return {
         "html": lambda: _page(selftest),
-        "junit": lambda: ci.junit("parity.selftest", _tests(selftest)),
+        "junit": lambda: ci.junit("parity.selftest", list(tests())),
         "markdown": lambda: _markdown(selftest),
     }
 
@@ -152,18 +154,13 @@ def _row(outcome: Outcome) -> dict[str, Any]:
 
 def _page(selftest: Selftest) -> str:
     facts = document(selftest)
-    banner = page.Banner(selftest.verdict, words.MARKS[selftest.verdict], headline(selftest), selftest.command)
+    banner = html.Banner(selftest.verdict, words.MARKS[selftest.verdict], headline(selftest), selftest.command)
     sections = [
-        page.Section("overview", "Overview", page.part("selftest_overview", **facts)),
-        page.Section("faults", "Planted faults", page.part("selftest_faults", faults=facts["faults"])),
-        page.Section("clean", "Clean runs", page.part("selftest_clean", clean=facts["clean"])),
+        html.Section("overview", "Overview", html.part("selftest_overview", **facts)),
+        html.Section("faults", "Planted faults", html.part("selftest_faults", faults=facts["faults"])),
+        html.Section("clean", "Clean runs", html.part("selftest_clean", clean=facts["clean"])),
     ]
-    return page.render("Parity self-test", banner, sections, facts)
-
-
-def _tests(selftest: Selftest) -> list[ci.Test]:
-    tests = [_test(outcome) for outcome in selftest.outcomes]
-    return [*tests, ci.Test("selftest", "the whole run", "error", selftest.error)] if selftest.error else tests
+    return html.render("Parity self-test", banner, sections, facts)
 
 
 def _test(outcome: Outcome) -> ci.Test:

@@ -23,10 +23,9 @@ from parity.results import CaseResult, Report, error_kind, failed
 from parity.runtime import survey
 from parity.runtime.job import RUNS, Answer, Job
 from parity.runtime.runner import Worker
-from parity.subjects.subject import check_steps, in_order, note_environment
+from parity.subjects import check_steps, in_order, note_environment
 from parity.trace import certificate
 from parity.trace.manifest import Trace
-from parity.trace.mapping import PairContext
 from parity.trace.summary import LARGE
 from parity.verdict.traces import difference
 
@@ -93,10 +92,8 @@ def _unpacked(file: Path, scratch: Path) -> tuple[certificate.Head, Trace]:
 def _judged(reference: Trace, candidate: Trace, search: Sequence[str]) -> CaseResult:
     """Compare the two traces, of which PyTorch's is the reference; a cause has the line of Keras's code."""
     result = judged(*in_order(reference, candidate))
-    facts = candidate.manifest
-    if facts.mapping:
-        context = PairContext(search=list(search), mapping=facts.mapping, matching=facts.matching)
-        add_sources(result, survey.read(candidate.folder / "survey"), context)
+    if candidate.manifest.mapping:
+        add_sources(result, survey.read(candidate.folder / "survey"), candidate.manifest.context(list(search)))
     return result
 
 

@@ -17,9 +17,8 @@ from parity.pairs.recording import recorded, recorded_again
 from parity.results import Against, CaseResult, LayoutCheck, Report, error_kind, failed, worst
 from parity.runtime import resources
 from parity.runtime.job import RUNS, Answer, Job
-from parity.runtime.plan import Plan, Task
 from parity.runtime.runner import Worker
-from parity.subjects.subject import Subject, note_environment
+from parity.subjects import Plan, Subject, Task, note_environment
 from parity.trace import keys
 from parity.trace.manifest import Trace
 from parity.verdict.distributed import against_single

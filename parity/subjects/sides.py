@@ -34,10 +34,9 @@ from parity.pairs.scripts import completed
 from parity.results import CaseResult, Cause, Report, error_kind, failed
 from parity.runtime import resources, survey
 from parity.runtime.job import RUNS, Answer, Job
-from parity.runtime.plan import Plan
 from parity.runtime.releases import Releases
 from parity.runtime.runner import Runner, Worker, begun, ended
-from parity.subjects.subject import Subject, note_environment
+from parity.subjects import Plan, Subject, note_environment
 from parity.trace import keys
 from parity.trace.manifest import Trace
 from parity.trace.mapping import PairContext

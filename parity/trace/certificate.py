@@ -5,6 +5,7 @@ of which commit and why. Behind it stands a zip archive of the trace, whose larg
 the text is that of both.
 """
 
+import io
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -130,12 +131,6 @@ def _digest(head: Head, content: bytes) -> str:
     return digest.hexdigest()
 
 
-class _Schema(msgspec.Struct):
-    """The field that certificates of all versions have in common."""
-
-    certificate: int
-
-
 def read(file: Path) -> tuple[Head, bytes]:
     """Return the text of a certificate, and its archive. Raises TraceError."""
     try:
@@ -143,9 +138,9 @@ def read(file: Path) -> tuple[Head, bytes]:
     except OSError as error:
         raise TraceError(f"{file}: cannot be read: {error.strerror or error}") from None
     text, _, rest = whole.partition(ARCHIVE)
-    try:
-        schema = msgspec.json.decode(text, type=_Schema).certificate
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    try:  # the field that certificates of all versions have in common
+        schema = msgspec.json.decode(msgspec.json.decode(text, type=dict[str, msgspec.Raw])["certificate"], type=int)
+    except (msgspec.MsgspecError, KeyError, UnicodeDecodeError, RecursionError):
         raise TraceError(
             f"{file}: is no certificate, or its beginning is damaged; record one with: python -m parity.certify"
         ) from None
@@ -165,16 +160,12 @@ def read(file: Path) -> tuple[Head, bytes]:
 def unpack(file: Path, folder: Path) -> Head:
     """Write the trace of a certificate into a folder, and return its text. Raises TraceError."""
     head, content = read(file)
-    packed = folder / "packed.zip"
     folder.mkdir(parents=True, exist_ok=True)
-    packed.write_bytes(content)
     try:
-        with zipfile.ZipFile(packed) as archive:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
             if sum(entry.file_size for entry in archive.infolist()) > UNPACKED:
                 raise TraceError(f"{file}: its trace would take more than {count(UNPACKED, 'byte')}")
             archive.extractall(folder)
     except (zipfile.BadZipFile, OSError, ValueError) as error:
         raise TraceError(f"{file}: cannot be unpacked: {error}") from None
-    finally:
-        packed.unlink()
     return head

@@ -19,7 +19,7 @@ from parity.core.arrays import Array
 from parity.core.errors import TraceError
 from parity.trace import keys, validate
 from parity.trace.layout import Layout
-from parity.trace.mapping import Mapping, Matching
+from parity.trace.mapping import Mapping, Matching, PairContext
 from parity.trace.summary import Summary
 from parity.trace.tensorfile import TensorFile, equal
 from parity.trace.training import Training
@@ -81,6 +81,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         """Return the keys, aliases included, of the tensors of which a step holds only summaries."""
         brief = {key for held in self.summarised.values() for key in held}
         return brief | {key for held in self.aliases.values() for key, target in held.items() if target in brief}
+
+    def context(self, search: list[str], survey: str = "") -> PairContext:
+        """Return what a backend needs to run the pair again as it was recorded here, in Keras's trace."""
+        return PairContext(search=search, survey=survey, mapping=self.mapping, matching=self.matching)
 
 
 class Trace:
@@ -216,12 +220,6 @@ def _part(folder: Path, rank: int) -> Path:
     return folder / f"rank-{rank}.json"
 
 
-class _Schema(msgspec.Struct):
-    """The field that manifests of all versions have in common."""
-
-    schema: msgspec.Raw = msgspec.Raw(b"null")
-
-
 def read(folder: Path) -> Manifest:
     """Read and check the manifest of a trace. Raises TraceError."""
     path = folder / keys.MANIFEST
@@ -230,7 +228,8 @@ def read(folder: Path) -> Manifest:
     except (OSError, ValueError) as error:  # ValueError: the path holds a NUL character
         raise TraceError(f"{folder}: holds no finished trace: {error}") from None
     try:
-        schema = bytes(msgspec.json.decode(content, type=_Schema).schema).decode()
+        # The field that manifests of all versions have in common.
+        schema = bytes(msgspec.json.decode(content, type=dict[str, msgspec.Raw]).get("schema", b"null")).decode()
         if schema != str(SCHEMA):
             raise _unusable(path, f"has schema {schema}, this version reads {SCHEMA}")
         manifest = validate.decoded(content, Manifest)

@@ -21,20 +21,13 @@ Tensors = dict[tuple[str, str, int], Array]  # by kind, name, and the number of 
 ON_ALL = ("gradient", "parameter")  # the kinds that are equal on all ranks after an update
 
 
-class _Part(threading.local):
-    """The part of a batch that a thread runs; each replica of tf.distribute has a thread of its own."""
-
-    tensors: Tensors
-    called: Counter[tuple[str, str]]
-
-
 class Parts(Recorder):
     """Records whole batches that are run in parts, into `recorder`; `gather` exchanges values with other ranks."""
 
     def __init__(self, recorder: Recorder, rank: int = 0, gather: Gather = lambda value: [value]) -> None:
         self._recorder, self._rank, self._gather = recorder, rank, gather
         self._parts: dict[int, list[Tensors]] = {}
-        self._part = _Part()
+        self._part = threading.local()  # what a thread runs: each replica of tf.distribute has a thread of its own
         self._shared: dict[tuple[str, str], Array] = {}
 
     def begin(self, replica: int = 0) -> None:

@@ -154,6 +154,9 @@ class Recorder:
             # Estimate the next header: 160 bytes per tensor; a training step has about eight tensors per parameter.
             self._room = max(self._room, 160 * len(written) * (8 if self.step is None else 1))
             self._writer, self._keys = None, []
+        self._advance()
+
+    def _advance(self) -> None:
         self._repeats.clear()
         self.step = 0 if self.step is None else self.step + 1
 
@@ -185,20 +188,17 @@ class Repeat(Recorder):
             self.moved.setdefault(stem, {})[key] = largest
         return key
 
-    def alias(self, kind: str, name: str, key: str) -> None:
-        """Count a tensor that is the same object as one that `add` has compared already."""
-        self.same(kind, name)
-
-    def same(self, kind: str, name: str) -> None:
-        """Count a tensor that rank 0 compares."""
+    def alias(self, kind: str, name: str, key: str = "") -> None:
+        """Count a tensor that is the same object as one that `add` has compared already, or that rank 0 compares."""
         if self.wants(kind):
             self._next_key(kind, name)
+
+    same = alias
 
     def next_step(self) -> None:
         """Begin the next step: tensors added from now on are compared with that step's file."""
         self._stored = None
-        self._repeats.clear()
-        self.step = 0 if self.step is None else self.step + 1
+        self._advance()
 
 
 def _difference(before: Array, now: Array) -> float:

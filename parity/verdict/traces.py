@@ -9,7 +9,7 @@ from parity.config.schema import Case
 from parity.core.errors import TraceError
 from parity.core.groups import by_key
 from parity.core.wording import count
-from parity.layout.compare import compare_layouts
+from parity.layout import compare_layouts
 from parity.results import RANKING, CaseResult, Check, Divergence, Verdict, worst
 from parity.trace import keys, summary
 from parity.trace.manifest import Trace

@@ -7,7 +7,7 @@ import numpy as np
 from msgspec.structs import replace
 from synthetic import by_hand, small_case
 
-from parity.layout.compare import compare_layouts
+from parity.layout import compare_layouts
 from parity.results import LayoutCheck
 from parity.trace.layout import Layout, Transfer, total
 from parity.trace.manifest import Trace

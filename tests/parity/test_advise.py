@@ -10,12 +10,11 @@ from parity.advise import __main__ as command
 from parity.advise import advice, choices, measure
 from parity.advise.advice import Adviser, Target
 from parity.advise.choices import Link, by_strategy
+from parity.advise.costs import Compute, balanced, duration, memory
 from parity.advise.describe import describe
-from parity.advise.duration import Compute, balanced, duration
 from parity.advise.measure import Here, Rates, Single, Step
 from parity.advise.model import Model
-from parity.advise.spread import SPREADS, memory
-from parity.advise.traffic import FORMULAS, pieces
+from parity.advise.strategies import STRATEGIES, pieces
 from parity.config import cases
 from parity.config.schema import Case
 from parity.config.strategies import Strategy
@@ -51,7 +50,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_strategy_has_its_formulas() -> None:
-    assert set(get_args(Strategy)) == set(FORMULAS) == set(SPREADS)
+    assert set(get_args(Strategy)) == set(STRATEGIES)
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,10 @@ from parity import cli
 from parity.core.clock import Time
 from parity.core.errors import BackendError, MissingError
 from parity.doctor import __main__ as command
-from parity.doctor import examine, rules
+from parity.doctor import rules
+from parity.doctor.__main__ import ExaminedProgram
 from parity.doctor.drive import Files
 from parity.doctor.evidence import Collective, Evidence
-from parity.doctor.examine import ExaminedProgram
 from parity.doctor.finding import Finding
 from parity.runtime.job import Answer, DoctorJob
 
@@ -143,8 +143,8 @@ def test_beside_the_times_of_a_gpu_stand_those_of_the_cpu(monkeypatch):
         device = "CPU" if patient.job.virtual else "NVIDIA H200"
         return [], [Evidence(side="torch", times=[Time(device=device, steps=5, step=0.01)])]
 
-    monkeypatch.setattr(examine, "_examine", examined)
-    _, (seen,) = examine.examine(ExaminedProgram("torch", "", DoctorJob(virtual=False)), 60.0)
+    monkeypatch.setattr(command, "_examine", examined)
+    _, (seen,) = command.examine(ExaminedProgram("torch", "", DoctorJob(virtual=False)), 60.0)
     assert [time.device for time in seen.times] == ["NVIDIA H200", "CPU"]
 
 
@@ -163,5 +163,5 @@ def test_ranks_that_crash_over_calls_that_do_not_meet_are_told_why(tmp_path, sha
 
     job = DoctorJob(ranks=2, devices=2)
     with contextlib.nullcontext() if told else pytest.raises(BackendError, match="status -6"):
-        (finding,), _ = examine.examined(Crashed(), job, tmp_path / "seen")
+        (finding,), _ = command.examined(Crashed(), job, tmp_path / "seen")
         assert (finding.id, finding.source) == ("collective.shape", "train.py:9")

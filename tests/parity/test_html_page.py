@@ -17,7 +17,8 @@ from synthetic import small_case
 
 from parity.details import Compared, Details
 from parity.doctor import report as doctor
-from parity.report.html import comparison, page
+from parity.report import html
+from parity.report.html import comparison
 from parity.report.output import write_json
 from parity.results import CaseResult, Report
 from parity.selftest import report as selftest
@@ -163,7 +164,7 @@ def test_every_case_says_what_was_not_compared_and_with_what_it_ran(report: Repo
     assert report.cases[0].data["sha256"] in text and '"kind": "sgd", "learning_rate": ' in text
     assert "≈ declared transfers: by design" in text
     assert re.search(r"python 3\.11 3\.12 ≠ differs", text)
-    assert "activation 2.0 KiB" in text and "all_reduce 800 B" in text
+    assert "activation 2.0 KiB" in text and "all_reduce 800 bytes" in text
 
 
 def test_a_run_that_ended_early_says_so() -> None:
@@ -209,8 +210,8 @@ def test_too_many_rows_are_counted(report: Report) -> None:
 
 
 def test_a_section_of_another_command_is_escaped_too() -> None:
-    sections = [page.Section("own", HOSTILE[0], page.part("environment", facts={"sides": [], "facts": []}))]
-    text = page.render("T", page.Banner("match", "✓", HOSTILE[1], ""), sections, {})
+    sections = [html.Section("own", HOSTILE[0], html.part("environment", facts={"sides": [], "facts": []}))]
+    text = html.render("T", html.Banner("match", "✓", HOSTILE[1], ""), sections, {})
     assert HOSTILE[0] in Parsed(text).text and len(Parsed(text).of("script")) == 1
 
 

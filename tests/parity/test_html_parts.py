@@ -101,7 +101,7 @@ def test_the_devices_and_what_moves_between_them() -> None:
     texts = re.findall(r">([^<]+)</text>", drawing)
     assert texts == [
         "0: CPU (virtual)", "1 parameter", "linear1", "relu", "1: CPU (virtual)", "1 parameter", "linear2",
-        "activation 2.0 KiB", "all_reduce 800 B",
+        "activation 2.0 KiB", "all_reduce 800 bytes",
     ]  # fmt: skip
     assert drawing.count('class="head"') == 3  # one of the copy, two of the collective
 
@@ -119,6 +119,16 @@ def test_texts_in_drawings_are_escaped() -> None:
     assert "<script" not in drawing and "<img" not in drawing
 
 
-@pytest.mark.parametrize(("count", "said"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (3 << 30, "3.0 GiB")])
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [
+        (0, "0 bytes"),
+        (1, "1 byte"),
+        (1023, "1023 bytes"),
+        (1536, "1.5 KiB"),
+        (3 << 30, "3.0 GiB"),
+        (10 << 20, "10 MiB"),
+    ],
+)
 def test_sizes(count: int, said: str) -> None:
     assert svg.size(count) == said

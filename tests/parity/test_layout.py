@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from synthetic import small_case
 
 from parity.diagnose.entries import layout_causes
-from parity.layout.compare import differences
+from parity.layout import differences
 from parity.layout.declared import DECLARED
 from parity.results import LayoutCheck
 from parity.trace.layout import Held, Layout, merge, shards

@@ -7,7 +7,7 @@ import pytest
 
 from parity.config import cases, schema
 from parity.config.devices import why_no_baseline
-from parity.runtime.plan import Plan, Task
+from parity.subjects import Plan, Task
 
 
 def case(name: str, **changes: Any) -> schema.Case:

@@ -162,6 +162,7 @@ def test_every_answer_is_listed_here() -> None:
     cuts = {"stage_blocks", "cut"}
     refusals = {
         "can_split",
+        "needs",
         "options_obstacle",
         "loss_must_be_mean_because",
         "device_obstacle",

@@ -5,19 +5,9 @@ from collections.abc import Sequence
 
 from parity.core.wording import agree as agree
 from parity.core.wording import count as count
+from parity.core.wording import size as size
 from parity.doctor.evidence import Copy, Tensor
 from parity.trace.keys import MODEL
-
-UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
-
-
-def size(count: int) -> str:
-    """Return a number of bytes in words: "96 bytes", "1.5 KiB", "12 MiB"."""
-    value, unit = float(count), 0
-    while value >= 1024 and unit < len(UNITS) - 1:
-        value, unit = value / 1024, unit + 1
-    number = f"{value:.1f}" if unit and value < 10 else f"{value:.0f}"
-    return "1 byte" if count == 1 else f"{number} {UNITS[unit]}"
 
 
 def times(number: int) -> str:

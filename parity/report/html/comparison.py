@@ -3,6 +3,7 @@
 The tensors of a case are listed in groups of rows, one for each module.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -11,8 +12,8 @@ from markupsafe import Markup
 from parity.config import strategies as strategy_names
 from parity.core.groups import by_key, depth_of, grouped
 from parity.details import Compared, Details
-from parity.report import pairs, words
-from parity.report.html import page, plots, svg
+from parity.report import html, pairs, words
+from parity.report.html import plots, svg
 from parity.report.words import extent_line, not_compared
 from parity.results import CaseResult, Check, Report
 from parity.trace import keys
@@ -27,14 +28,14 @@ State = Literal["diverged", "matched", "alone"]
 
 def render(report: Report) -> str:
     """Return the page of a report whose cases have their details."""
-    banner = page.Banner(_verdict(report), words.MARKS[_verdict(report)], words.headline(report), report.command)
+    banner = html.Banner(_verdict(report), words.MARKS[_verdict(report)], words.headline(report), report.command)
     sections = [
-        page.Section("overview", "Overview", _overview(report)),
-        page.Section("not-compared", "What was not compared", _not_compared(report)),
-        page.Section("cases", "Cases", Markup("").join(_cases(report))),
-        page.Section("environment", "Environment", page.part("environment", facts=_facts(report))),
+        html.Section("overview", "Overview", _overview(report)),
+        html.Section("not-compared", "What was not compared", _not_compared(report)),
+        html.Section("cases", "Cases", Markup("").join(_cases(report))),
+        html.Section("environment", "Environment", html.part("environment", facts=_facts(report))),
     ]
-    return page.render("Parity report", banner, sections, report)
+    return html.render("Parity report", banner, sections, report)
 
 
 def _verdict(report: Report) -> str:
@@ -47,7 +48,7 @@ def _verdict(report: Report) -> str:
 
 def _overview(report: Report) -> Markup:
     case = words.main_case(report.cases)
-    return page.part(
+    return html.part(
         "overview",
         error=report.error,
         case=case,
@@ -65,7 +66,7 @@ def _not_compared(report: Report) -> Markup:
     numbered = list(enumerate(report.cases, start=1))
     reasons = by_key((sentence, (number, case.case)) for number, case in numbered for sentence in not_compared(case))
     alone = [(number, case.case, case.extent.alone) for number, case in numbered if case.extent and case.extent.alone]
-    return page.part("not_compared", line=extent_line(report), reasons=reasons, alone=alone)
+    return html.part("not_compared", line=extent_line(report), reasons=reasons, alone=alone)
 
 
 def _cases(report: Report) -> Iterator[Markup]:
@@ -75,7 +76,7 @@ def _cases(report: Report) -> Iterator[Markup]:
         sides = case.layout.sides if case.layout else {}
         details = case.details or Details(needed=0.0)
         numbers = listed(details.tensors)
-        yield page.part(
+        yield html.part(
             "case",
             number=number,
             is_open=case is first or len(report.cases) == 1,
@@ -167,12 +168,10 @@ def listed(tensors: Sequence[Compared]) -> list[int]:
     """Return the numbers of the tensors to show: what is no match, its neighbours, and each module's fewest bits."""
     unequal = [number for number, each in enumerate(tensors) if each.verdict != "match"][:MOST]
     near = {place for number in unequal for place in range(number - AROUND, number + AROUND + 1)}
-    worst: dict[str, int] = {}
-    for number, each in enumerate(tensors):
-        owner = module(each)
-        if owner not in worst or _bits(each) < _bits(tensors[worst[owner]]):
-            worst[owner] = number
-    return sorted({*worst.values(), *(place for place in near if 0 <= place < len(tensors))})
+    bits = [math.inf if each.bits is None else each.bits for each in tensors]
+    by_module = by_key((module(each), number) for number, each in enumerate(tensors))
+    worst = (min(numbers, key=bits.__getitem__) for numbers in by_module.values())
+    return sorted({*worst, *(place for place in near if 0 <= place < len(tensors))})
 
 
 def left_out(tensors: Sequence[Compared]) -> int:
@@ -217,7 +216,3 @@ def _path(row: Row) -> list[str]:
     """Return the parts of the path of a row's module; Keras's are separated by slashes."""
     name = module(row.tensor) if row.tensor else (row.torch or row.keras).partition("#")[0]
     return name.replace("/", ".").split(".")
-
-
-def _bits(tensor: Compared) -> float:
-    return float("inf") if tensor.bits is None else tensor.bits

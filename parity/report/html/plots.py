@@ -59,8 +59,7 @@ def _y(power: float) -> float:
 
 def _axis() -> Iterator[Markup]:
     for power in range(int(LOWEST), int(HIGHEST) + 1, 10):
-        yield svg.line((LEFT, _y(power)), (RIGHT, _y(power)), "grid")
-        yield svg.text(LEFT - 8, _y(power) + 4, svg.power_of_two(power), "tick", "end")
+        yield from svg.gridline(_y(power), LEFT, RIGHT, svg.power_of_two(power))
     yield svg.text(LEFT - 8, EQUAL + 4, "equal", "tick", "end")
 
 
@@ -118,8 +117,7 @@ def loss_curves(losses: dict[str, list[float | None]]) -> Markup:
     y = svg.Axis(min(known), max(known), MIDDLE, TOPMOST)
     parts: list[Markup] = []
     for value in dict.fromkeys((y.low, (y.low + y.high) / 2, y.high)):
-        parts.append(svg.line((BEGIN, y(value)), (END, y(value)), "grid"))
-        parts.append(svg.text(BEGIN - 8, y(value) + 4, f"{value:z.4g}", "tick", "end"))
+        parts += svg.gridline(y(value), BEGIN, END, f"{value:z.4g}")
     parts += [*_curves(names, curves, x, y), *_difference(curves, x)]
     for step in range(0, len(curves[0]), max(1, math.ceil(len(curves[0]) / 12))):
         parts.append(svg.text(x(step), CURVES_HEIGHT - 8, f"step {step}" if step == 0 else str(step), "tick", "middle"))
@@ -149,10 +147,8 @@ def _curves(names: Sequence[str], curves: Sequence[Curve], x: svg.Axis, y: svg.A
 
 def _difference(curves: Sequence[Curve], x: svg.Axis) -> Iterator[Markup]:
     """Yield a bar for each step: the difference as a fraction of the loss, in powers of two from -60 to 0."""
-    yield svg.line((BEGIN, BOTTOM), (END, BOTTOM), "grid")
-    yield svg.line((BEGIN, BELOW), (END, BELOW), "grid")
-    yield svg.text(BEGIN - 8, BELOW + 4, f"apart {svg.power_of_two(0)}", "tick", "end")
-    yield svg.text(BEGIN - 8, BOTTOM + 4, svg.power_of_two(-60), "tick", "end")
+    yield from svg.gridline(BELOW, BEGIN, END, f"apart {svg.power_of_two(0)}")
+    yield from svg.gridline(BOTTOM, BEGIN, END, svg.power_of_two(-60))
     for step, (one, other) in enumerate(zip(*curves, strict=False)):
         if one is None or other is None or one == other:
             continue

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from parity.core.groups import by_key, depth_of
-from parity.core.wording import count, fitted
+from parity.core.wording import count, fitted, size
 from parity.trace.layout import Layout
 
 Point = tuple[float, float]
@@ -40,15 +40,19 @@ def figure(width: float, height: float, label: str, parts: Iterable[Markup], kin
 
 
 def text(x: float, y: float, words: str, style: str = "", anchor: str = "start") -> Markup:
-    return Markup('<text x="{}" y="{}" class="{}" text-anchor="{}">{}</text>').format(
-        number(x), number(y), style, anchor, words
-    )
+    attributes = number(x), number(y), style, anchor
+    return Markup('<text x="{}" y="{}" class="{}" text-anchor="{}">{}</text>').format(*attributes, words)
 
 
 def rectangle(x: float, y: float, width: float, height: float, style: str, radius: float = 0) -> Markup:
-    return Markup('<rect x="{}" y="{}" width="{}" height="{}" rx="{}" class="{}"/>').format(
-        number(x), number(y), number(width), number(height), number(radius), style
-    )
+    sizes = map(number, (x, y, width, height, radius))
+    return Markup('<rect x="{}" y="{}" width="{}" height="{}" rx="{}" class="{}"/>').format(*sizes, style)
+
+
+def gridline(y: float, start: float, end: float, label: str) -> Iterator[Markup]:
+    """Yield a line across a plot, with what it stands for on its left."""
+    yield line((start, y), (end, y), "grid")
+    yield text(start - 8, y + 4, label, "tick", "end")
 
 
 def line(start: Point, end: Point, style: str) -> Markup:
@@ -79,11 +83,11 @@ def marked(x: float, y: float, style: str, title: str, cross: bool = False) -> M
     return Markup('<g class="{}">{}<title>{}</title></g>').format(style, shape, title)
 
 
-def arrow(start: Point, end: Point, style: str = "arrow", both: bool = False) -> Markup:
+def arrow(start: Point, end: Point, both: bool) -> Markup:
     """Return a horizontal arrow; `both`: with a head at each end."""
     direction = math.copysign(1, end[0] - start[0])
     heads = [_head(end, direction), *([_head(start, -direction)] if both else [])]
-    return Markup("").join([line(start, end, style), *heads])
+    return Markup("").join([line(start, end, "collective" if both else "arrow"), *heads])
 
 
 def power_of_two(exponent: int) -> str:
@@ -106,7 +110,6 @@ LINE, LANE = 17.0, 34.0  # heights of a line of text in a box, and of an arrow w
 CHARACTER = 6.4  # width of a character of an arrow's text
 MOST_MODULES, MOST_ARROWS = 8, 10
 LONGEST = 25  # characters that fit into a box
-UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 def drawing(side: str, layout: Layout) -> Markup:
@@ -120,14 +123,6 @@ def drawing(side: str, layout: Layout) -> Markup:
     drawn = [part for number, lines in enumerate(boxes) for part in _box(number, lines, bottom)]
     label = f"Devices of {side}: {', '.join(layout.devices)}"
     return figure(width, height, label, [*drawn, *_lanes(lanes, bottom, width)], "layout")
-
-
-def size(count: int) -> str:
-    """Return a number of bytes in the largest unit of which there is one."""
-    for unit, name in UNITS:
-        if count >= unit:
-            return f"{count / unit:.1f} {name}"
-    return f"{count} B"
 
 
 def folded(names: Sequence[str], most: int) -> list[str]:
@@ -184,6 +179,6 @@ def _lanes(arrows: Sequence[_Arrow], top: float, width: float) -> Iterator[Marku
         start, end = (EDGE + device * (BOX + GAP) + BOX / 2 for device in (source, target))
         if source == target:
             start, end = start - BOX / 3, end + BOX / 3
-        yield arrow((start, y), (end, y), "collective" if both else "arrow", both)
+        yield arrow((start, y), (end, y), both)
         half = EDGE + CHARACTER * len(words) / 2
         yield text(min(max((start + end) / 2, half), width - half), y - 6, words, "tick", "middle")

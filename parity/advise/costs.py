@@ -1,9 +1,12 @@
-"""How long a training step takes, from its parts: computation, communication, bubbles and imbalance.
+"""What a training costs: how long a step takes, from its parts, and the memory of each device.
 
 Computation is that of measured steps of `single`: what a step costs once, its update above all; what each forward and
 backward pass costs, however few its samples; and what grows with the operations. A link costs a latency for each
 message and its bytes over its bandwidth. Collectives are those of a ring: n devices make 2 (n - 1) hops for an
 all-reduce, and n - 1 for a gather or a scatter (Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce algorithms").
+
+Parameters, gradients and optimizer slots are float32, also under mixed precision. What a framework keeps beside the
+tensors (its code, its allocator's reserve) is not here: for a device of this machine it is measured.
 """
 
 import math
@@ -12,10 +15,9 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from parity.advise.choices import GIGA, MICRO, Link
-from parity.advise.model import Model
-from parity.advise.spread import Load, spread
-from parity.advise.traffic import traffic
-from parity.config.schema import Case
+from parity.advise.model import FLOAT, Model
+from parity.advise.strategies import Load, spread
+from parity.config.schema import SGD, Case, Optimizer
 from parity.config.strategies import Pipelined, RoundRobin
 
 BUCKET = 25 * 2**20  # bytes of DistributedDataParallel's buckets, its default
@@ -48,7 +50,7 @@ def duration(case: Case, model: Model, side: str, compute: Compute, link: Link, 
 
     `slots`: how many devices can compute at once, where they share a machine's processors; 0 if each has its own.
     """
-    busy = [_busy(load, case, model, side, compute) for load in spread(case, model, side)]
+    busy = [_busy(load, case, model, side, compute) for load in spread(case, model, side).loads]
     strategy = case.distribution
     most = max(busy)
     mean = min(sum(busy) / len(busy), most)  # the mean of equal numbers may round to more than each of them
@@ -91,7 +93,7 @@ def _busy(load: Load, case: Case, model: Model, side: str, compute: Compute) -> 
 
 def _moved(case: Case, model: Model, side: str, link: Link) -> float:
     """Return the seconds of a step's copies and collectives."""
-    moved = traffic(case, model, side)
+    moved = spread(case, model, side).traffic
     latency, bandwidth = link.latency * MICRO, link.bandwidth * GIGA
     count = case.distribution.used_devices // case.distribution.stages  # devices in a collective
     seconds, once = 0.0, count - 1
@@ -146,3 +148,78 @@ def balanced(costs: Sequence[float], stages: int) -> list[int]:
             for end in range(min(best) + 1, len(sums))
         }
     return best[len(costs)][1]
+
+
+class Memory(NamedTuple):
+    """The bytes of one device."""
+
+    parameters: float
+    gradients: float
+    optimizer: float
+    buffers: float
+    activations: float
+    buckets: float  # what communication needs beside the tensors that it moves
+    stash: float  # what the forward passes of further micro-batches keep, while one of them is computed
+
+    @property
+    def total(self) -> float:
+        return sum(self)
+
+
+def memory(case: Case, model: Model, side: str) -> list[Memory]:
+    """Return the memory of each device under the case's strategy and the given framework."""
+    return [_device(case, model, side, number, load) for number, load in enumerate(spread(case, model, side).loads)]
+
+
+def slots(optimizer: Optimizer) -> int:
+    """Return the number of tensors of a parameter's size that the optimizer keeps for each parameter."""
+    return int(optimizer.momentum > 0) if isinstance(optimizer, SGD) else 2
+
+
+def _device(case: Case, model: Model, side: str, number: int, load: Load) -> Memory:
+    strategy = case.distribution
+    one = load.kept / case.accumulate
+    # Keras adds the gradients of a micro-batch to the sum of those before it, so that both exist.
+    sums = 2 if side == "keras" and case.accumulate > 1 else 1
+    kept = side == "keras" or not strategy.is_gathered or number == 0  # nn.DataParallel's replicas last for a pass
+    held = 1.0 if strategy.shards_parameters else load.weights / model.size()
+    in_flight = 1  # micro-batches at most
+    if isinstance(strategy, Pipelined):
+        # All under GPipe (Huang et al. 2018); as many as stages from it to the last under 1F1B (Narayanan et al. 2019).
+        ahead = strategy.stages - number % strategy.stages if strategy.schedule == "1f1b" else case.accumulate
+        in_flight = min(ahead, case.accumulate)
+    return Memory(
+        parameters=load.weights,
+        gradients=load.weights * sums,
+        optimizer=slots(case.optimizer) * load.weights * kept,
+        buffers=FLOAT * model.buffers * held,
+        activations=one,
+        buckets=_buckets(case, model, side, load),
+        stash=one * (in_flight - 1),
+    )
+
+
+def _buckets(case: Case, model: Model, side: str, load: Load) -> float:
+    """Return what communication needs beside the tensors that it moves.
+
+    A reduction that the framework makes packs the gradients into buckets, which are as large as they are (torch's
+    DistributedDataParallel without gradient_as_bucket_view; tf.distribute's cross_device_ops.py); one that the program
+    calls in PyTorch works in place. For fully_shard see `_gathered`.
+    """
+    strategy = case.distribution
+    if strategy.shards_parameters:
+        return _gathered(case, model)
+    packs = side == "keras" or not strategy.reduces_itself
+    return load.weights if packs and strategy.replicas > 1 else 0.0
+
+
+def _gathered(case: Case, model: Model) -> float:
+    """Return the bytes of the blocks that FSDP has gathered at a time, and of the gradients that are not yet scattered.
+
+    While a block is computed the next one is gathered, and a block's gradients exist whole until they are scattered
+    (docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html). With several micro-batches the gradients of the
+    whole model stay until the last one.
+    """
+    sizes = [model.size(block.weights) for block in model.blocks]
+    gathered = max(first + second for first, second in zip(sizes, [*sizes[1:], 0], strict=True))
+    return gathered + (model.size() if case.accumulate > 1 else max(sizes))
