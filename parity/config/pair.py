@@ -23,6 +23,7 @@ SUM = "weights.sum"  # the id of a cause: Keras holds a torch weight only as par
 VARIANCE = "batch_norm.running_variance"  # the id of a cause: torch's is unbiased, Keras's biased
 SEED = "dropout.seed"  # the id of a cause: one side draws earlier masks, or other random numbers, again
 EPSILON = "adam.epsilon_placement"  # the id of a cause: torch adds it after the bias correction, Keras before
+CLIP = "clip.epsilon"  # the id of a cause: torch's clip_grad_norm_ adds one to the norm
 UNKNOWN = "unknown"  # the id of a cause that is not in the catalogue
 INTERNAL_ERROR = "internal_error"  # the id where the formula that looks for the cause failed
 UNNAMED = (UNKNOWN, INTERNAL_ERROR)
@@ -240,15 +241,13 @@ class Pair(BaseModel, frozen=True, tag="pair"):
         """Return whether torch's runs update the running variance of a module as Keras does."""
         return any(each.cause == VARIANCE and fnmatchcase(module, each.where) for each in self.expect)
 
-    @property
-    def holds_epsilon(self) -> bool:
-        """Return whether torch's Adam adds its epsilon where Keras's does."""
-        return any(each.cause == EPSILON for each in self.expect)
+    def accepts(self, cause: str) -> bool:
+        """Return whether a cause is accepted anywhere.
 
-    @property
-    def holds_seeds(self) -> bool:
-        """Return whether both sides draw new masks and numbers where a seed in the code would repeat earlier ones."""
-        return any(each.cause == SEED for each in self.expect)
+        Then torch's Adam adds its epsilon where Keras's does (EPSILON), its norm of clipping has none (CLIP), and both
+        sides draw new masks and numbers where a seed in the code would repeat earlier ones (SEED).
+        """
+        return any(each.cause == cause for each in self.expect)
 
     @property
     def loss_inputs(self) -> set[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Self
 
-from parity.config.pair import Pair
+from parity.config.pair import SEED, Pair
 from parity.core import random, script
 from parity.data.pairs import Rows
 
@@ -39,7 +39,7 @@ class Draws:
 
     def holding(self, pair: Pair) -> Self:
         """Draw new masks where a seed would repeat earlier ones, if the pair accepts that it does."""
-        self.repeats.are_held = pair.holds_seeds
+        self.repeats.are_held = pair.accepts(SEED)
         return self
 
     def on_step(self) -> None:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from parity.config import schema
+from parity.config.pair import EPSILON
 from parity.core.arrays import Array
 from parity.diagnose.explain import Explained
 from parity.diagnose.formula import NEEDED, Seen, Settings, largest, reproduced_bits, seen
@@ -75,7 +76,7 @@ def _settings(side: Side, name: str, steps: int) -> Settings | None:
     rates = [rate for number in (*numbers, numbers[-1] + 1) if (rate := _at(training.rates, number)) is not None]
     if settings is None or len(rates) <= steps:
         return None
-    if training.holds_epsilon:
+    if EPSILON in training.causes_held:
         settings = {**settings, "epsilon_placement": "before the correction"}
     noted, own = training.rate or rates[0], float(settings["learning_rate"])
     scale = own / noted if own and noted else 1.0  # of a group with a rate of its own

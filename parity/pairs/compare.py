@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from parity.config.pair import EPSILON, SEED, UNKNOWN, VARIANCE, Expect
+from parity.config.pair import CLIP, EPSILON, SEED, SUM, UNKNOWN, VARIANCE, Expect
 from parity.core.errors import BackendError, UsageError
 from parity.core.wording import count
 from parity.pairs.accepting.suggest import inherent
@@ -33,7 +33,13 @@ from parity.trace.summary import LARGE
 from parity.trace.tensorfile import TensorFile
 
 WHOLE = "--record=full compares them whole"
-HELD = (VARIANCE, SEED, EPSILON)  # causes that hide later differences, unless the runs are held to what is accepted
+HELD = (
+    VARIANCE,
+    SEED,
+    EPSILON,
+    CLIP,
+    SUM,
+)  # causes that hide later differences, unless the runs are held to what is accepted
 
 
 def compared(
@@ -93,30 +99,45 @@ def _look_behind(
 ) -> None:
     """Add what else differs behind causes that hide later ones and that runs can be held to (HELD), if all are known.
 
-    Both sides, or torch's alone, are recorded once more, as if the file accepted these causes, and the inherent ones.
+    Both sides, or torch's alone, are recorded once more, as if the file accepted these causes, and the inherent ones;
+    and again, where behind these there are other such causes.
     """
-    causes = result.causes
-    seeds = [Expect(cause=SEED, where=cause.where, reason="held") for cause in causes if cause.id == SEED]
-    known = [*inherent(causes), *seeds]
-    held = {each.cause for each in known}.intersection(HELD)
-    unasked = [cause for cause in causes if cause.id == UNKNOWN and seeds]  # the models draw otherwise when asked
-    if len(known) + len(unasked) < len(causes) or not held or prepared.torch.is_large:
-        return
-    pair = msgspec.structs.replace(file.pair, expect=[*file.pair.expect, *known])
-    file = file._replace(case=msgspec.structs.replace(file.case, model=pair))
-    own = folder / "held"
-    moved = backends if SEED in held else backends[:1]
-    if missing := failures(recorded_both(file, moved, own, prepared, summarises=False)):
-        said = "; ".join(f"{side}: {message}" for side, message in missing.items())
-        result.not_compared.append(f"what differs behind {' and '.join(sorted(held))}: {said}")
-        return
-    traces = Trace(own / "torch"), Trace(own / "keras") if SEED in held else traces[1].replaced(case=file.case)
-    again = judged(*traces, Experiment(file, backends, folder, prepared.context, traces))
-    if again.verdict in (*PASSED, "diverged"):
-        result.causes = [cause for cause in causes if cause not in unasked]
-    if again.verdict == "diverged":
+    done: set[str] = set()
+    while True:
+        causes = result.causes
+        seeds = [Expect(cause=SEED, where=cause.where, reason="held") for cause in causes if cause.id == SEED]
+        known = [*inherent(causes), *seeds]
+        held = {each.cause for each in known}.intersection(HELD)
+        unasked = [cause for cause in causes if cause.id == UNKNOWN and seeds]  # the models draw otherwise when asked
+        if len(known) + len(unasked) < len(causes) or held <= done or prepared.torch.is_large:
+            return
+        done = held
+        pair = msgspec.structs.replace(file.pair, expect=[*file.pair.expect, *known])
+        accepting = file._replace(case=msgspec.structs.replace(file.case, model=pair))
+        again = _held(accepting, backends, folder / f"held{len(done)}", prepared, traces)
+        if isinstance(again, str):
+            result.not_compared.append(f"what differs behind {' and '.join(sorted(held))}: {again}")
+            return
+        if again.verdict in (*PASSED, "diverged"):
+            result.causes = [cause for cause in causes if cause not in unasked]
+        if again.verdict != "diverged":
+            return
         result.reason, result.first_divergence = again.reason, again.first_divergence
         result.causes[:0], result.suggestions[:0] = again.causes, again.suggestions
+
+
+def _held(
+    file: PairFile, backends: Sequence[Worker], folder: Path, prepared: Prepared, traces: tuple[Trace, Trace]
+) -> CaseResult | str:
+    """Record what a file's causes change of the runs, and compare them; return why a side fails, if one does."""
+    if file.pair.accepts(SUM):  # of the weights that torch's runs hold, which are trained no more
+        prepared = prepare(file, {backend.name: backend for backend in backends}, folder)
+    is_both = file.pair.accepts(SEED) or file.pair.accepts(SUM)
+    moved = backends if is_both else backends[:1]
+    if missing := failures(recorded_both(file, moved, folder, prepared, summarises=False)):
+        return "; ".join(f"{side}: {message}" for side, message in missing.items())
+    own = Trace(folder / "torch"), Trace(folder / "keras") if is_both else traces[1].replaced(case=file.case)
+    return judged(*own, Experiment(file, backends, folder.parent, prepared.context, own))
 
 
 def _complete(

@@ -64,7 +64,7 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
     breaks: list[str] = []  # where torch.compile broke the graph
     # The batch norms whose running variance was updated as Keras does, since the pair accepts that.
     held: list[str] = []
-    holds_epsilon: bool = False  # whether Adam's epsilon was added where Keras adds it, for the same reason
+    causes_held: list[str] = []  # what was done as Keras does it, EPSILON and CLIP, for the same reason
 
     def turn(self, kind: str, name: str) -> int:
         """Return the turn of a loss, a gradient, a buffer or an update, from 1 on; 0 where no update comes before."""

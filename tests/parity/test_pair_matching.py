@@ -147,7 +147,7 @@ def test_the_report_counts_what_was_matched_and_names_the_rest() -> None:
     case = CaseResult(case="pair/m", verdict="match", matched=summary(many), lifted=["torch: norm"], undecided=["a"])
     assert list(lines(case)) == [
         "0 activations matched",
-        "9 only in torch: l0, l1, l2, l3, l4, l5, ...",
+        "9 only in torch: l0, l1, l2, l3, l4, l5 and 3 more",
         "the model computes these in lower precision; promoted to float64 in the high run: torch: norm",
         "modules whose weights could not be told apart; matched in the order of execution: a",
     ]

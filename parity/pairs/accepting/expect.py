@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 from msgspec.structs import replace
 
-from parity.config.pair import EPSILON, SEED, SUM, UNKNOWN, VARIANCE, Expect
+from parity.config.pair import CLIP, EPSILON, SEED, SUM, UNKNOWN, VARIANCE, Expect
 from parity.core.errors import UsageError, nearest
 from parity.core.wording import agree
 from parity.diagnose.diagnosis import Examined
@@ -24,6 +24,8 @@ from parity.trace.training import Training
 from parity.verdict.traces import Unequal
 
 NOISE = "precision.noise"
+# What torch's runs do and Keras's, by the id of the cause to which they are held.
+AS_HELD = {EPSILON: ("held before the correction", "before the correction"), CLIP: ("held at 0", 0.0)}
 
 
 class Accepted:
@@ -151,8 +153,8 @@ def held(
     """Return the expectations that are left, and add to the result what is accepted since the runs are held to it.
 
     Torch's hold weights at 0 (Pair.holds), at some modules the biased running variance (Pair.holds_variance), and
-    Adam's epsilon before the correction (Pair.holds_epsilon); both sides' draw new masks for repeated ones
-    (Pair.holds_seeds). An expectation is left, as it does not occur, of a running variance that Keras computes as
+    Adam's and clipping's epsilon as Keras has it; both sides' draw new masks for repeated ones (Pair.accepts). An
+    expectation is left, as it does not occur, of a running variance that Keras computes as
     torch does, or that differs at other modules.
 
     Raises UsageError for an expectation that holds anything but further parts of Keras's sums.
@@ -179,9 +181,9 @@ def held(
                 Cause(id=VARIANCE, where=name, torch="held as biased", keras="biased", reason=each.reason)
                 for name in names
             ]
-        elif each.cause == EPSILON and torch_training.holds_epsilon:
-            placed = "before the correction"
-            cause = Cause(id=EPSILON, where=each.where, torch=f"held {placed}", keras=placed, reason=each.reason)
+        elif each.cause in torch_training.causes_held:
+            torch_value, keras_value = AS_HELD[each.cause]
+            cause = Cause(id=each.cause, where=each.where, torch=torch_value, keras=keras_value, reason=each.reason)
             result.expected.append(cause)
         elif each.cause == SEED and any(repeated):
             torch_draws, keras_draws = ("repeats earlier numbers" if places else "draws anew" for places in repeated)

@@ -131,7 +131,7 @@ def name_seeds(result: CaseResult, *traces: Trace) -> None:
     repeated = {trace.backend: trace.manifest.training.repeated for trace in traces}
     sides = [side for side, places in repeated.items() if places]
     model = traces[0].case.model
-    if len(sides) != 1 or not result.causes or (isinstance(model, Pair) and model.holds_seeds):
+    if len(sides) != 1 or not result.causes or (isinstance(model, Pair) and model.accepts(SEED)):
         return
     evidence = f"{sides[0]}: a seed in the code draws earlier numbers again at {', '.join(repeated[sides[0]])}"
     values = {side: "repeats earlier numbers" if side in sides else "draws anew" for side in repeated}

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from torch import nn
 from torch.optim import Optimizer
 
+from parity.config.pair import CLIP, EPSILON
 from parity.config.schema import Case
 from parity.core.patches import applied, setting
 from parity.data.pairs import PairData
@@ -28,7 +29,7 @@ from torch_impl.record.pair.build import Inputs, call, ready, tensors, user_erro
 from torch_impl.record.pair.optimizers import Joint, is_scheduled, rate
 from torch_impl.record.pair.outputs import named
 from torch_impl.record.pair.sides import Setup
-from torch_impl.record.pair.training import Batch, Step, Training, epsilons, running_variances
+from torch_impl.record.pair.training import Batch, Step, Training, epsilons, norms, running_variances
 from torch_impl.record.probe import Probe
 from torch_impl.record.recorders import LayoutRecorder
 
@@ -109,7 +110,8 @@ class _Course:
         with (
             self.masks.drawn(self.model),
             running_variances(self.model, self.pair.holds_variance) as biased,
-            epsilons(self.pair.holds_epsilon) as moved,
+            epsilons(self.pair.accepts(EPSILON)) as moved,
+            norms(self.pair.accepts(CLIP)) as clipped,
         ):
             for number in range(self.case.steps):
                 batch = training.batch(number)
@@ -126,7 +128,7 @@ class _Course:
             own_step=bool(self.pair.train.torch_step),
             repeated=self.masks.repeats.places,
             held=sorted(biased),
-            holds_epsilon=bool(moved),
+            causes_held=[cause for cause, reached in ((EPSILON, moved), (CLIP, clipped)) if reached],
             rates=self.rates,
             is_scheduled=is_scheduled(self.updating.first),
         )

@@ -1,8 +1,8 @@
 """The training of a user's model, step by step, as its user runs it, and what is seen of a step from outside.
 
 A step is the plain loop of PyTorch's tutorials (docs/pairs.md shows it), or the user's own (`torch_step`). Where a
-pair accepts a difference, it holds Adam's epsilon and running variances as Keras has them: then all that follows is
-equal.
+pair accepts a difference, it holds Adam's epsilon, that of clipping and running variances as Keras has them: then all
+that follows is equal.
 """
 
 import math
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.nn.utils import clip_grad
 from torch.optim import Adam, Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
@@ -28,6 +29,8 @@ from torch_impl.record.pair import losses
 from torch_impl.record.pair.build import Inputs, call, tensor, tensors, user_errors
 from torch_impl.record.pair.optimizers import Before, Gradients, StepObserver, made
 from torch_impl.record.pair.sides import Setup
+
+ADDED = 1e-6  # to the norm, by clip_grad_norm_
 
 
 class Batch(NamedTuple):
@@ -216,6 +219,22 @@ def epsilons(is_held: bool) -> Iterator[set[Optimizer]]:
     finally:
         for hook in hooks:
             hook.remove()
+
+
+@contextmanager
+def norms(is_held: bool) -> Iterator[list[float]]:
+    """Let gradients be divided by their norm itself if `is_held`; yield the norms by which they were clipped.
+
+    `clip_grad_norm_` divides by the norm plus ADDED (torch/nn/utils/clip_grad.py).
+    """
+    clipped: list[float] = []
+
+    def scale(clip: Original, parameters: Any, most: float, norm: torch.Tensor, *further: Any) -> None:
+        clipped.extend([float(norm)] if norm > most else [])
+        clip(parameters, most, norm - ADDED, *further)
+
+    with around(clip_grad, "_clip_grads_with_norm_", scale) if is_held else nullcontext():
+        yield clipped
 
 
 @contextmanager
