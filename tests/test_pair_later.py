@@ -50,6 +50,7 @@ def steps(torch: str, keras: str) -> dict[str, Any]:
 TOGETHER, EACH, ELEMENT = "all parameters, at 0.05", "each parameter, at 0.05", "each element, at 0.002"
 FAITHFUL = {
     "step": steps("step", "step"),
+    "calls in another order": steps("bootstrapped_step", "bootstrapped_step"),
     "loss": losses("loss", "loss"),
     "optimizer": optimizers("own", "own"),
     "momentum": optimizers("momentum", "momentum"),  # whose forms differ only under a schedule

@@ -295,6 +295,16 @@ def cut_step(model, optimizer, batch):
     )
 
 
+def bootstrapped_step(model, optimizer, batch):
+    """Call the model on the other samples first."""
+    target = 0.5 * model(tf.reverse(batch["ids"], [0]))
+    with tf.GradientTape() as tape:
+        value = ops.mean((model(batch["ids"], training=True) - target) ** 2)
+    gradients = [tf.convert_to_tensor(each) for each in tape.gradient(value, model.trainable_variables)]
+    optimizer.apply(gradients, model.trainable_variables)
+    return value
+
+
 def stepped(model, optimizer, batch, clip):
     with tf.GradientTape() as tape:
         value = loss(model(batch["ids"], training=True), batch["target"])

@@ -298,6 +298,18 @@ def penalised_step(model, optimizer, batch):
     return stepped(model, optimizer, batch, lambda weights: nn.utils.clip_grad_value_(weights, 0.002), penalty)
 
 
+def bootstrapped_step(model, optimizer, batch):
+    """Predict half of what the model returns for the other samples."""
+    returned = model(batch["ids"])
+    with torch.no_grad():
+        target = 0.5 * model(batch["ids"].flip(0))
+    value = ((returned - target) ** 2).mean()
+    optimizer.zero_grad()
+    value.backward()
+    optimizer.step()
+    return value
+
+
 def stepped(model, optimizer, batch, clip, penalty=0.0):
     optimizer.zero_grad()
     value = loss(model(batch["ids"]), batch["target"]) + penalty
