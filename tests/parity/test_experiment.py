@@ -506,6 +506,16 @@ def test_another_function_is_likelier_than_a_number_that_switches_it_off() -> No
     assert (cause.id, cause.torch, cause.keras) == ("activation.kind", "elu", "relu")
 
 
+def test_a_term_that_is_left_out_is_likelier_than_what_makes_it_vanish() -> None:
+    found = (
+        change(of="", name="2", owner="Own.call", kind="constant", before=2, after=40),
+        change(of="", name="sum", owner="Own.call", kind="function", before="sum", after="prod"),
+        change(of="", name="+", owner="Own.call", kind="operator", before="+", after="the first alone"),
+    )
+    (cause,) = causes("loss", "own", outcome(*found), outcome())
+    assert (cause.id, cause.torch, cause.keras) == ("module.wiring", "+", "the first alone")
+
+
 @pytest.mark.parametrize(
     ("large", "kinds", "built"),
     [

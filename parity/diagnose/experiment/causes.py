@@ -1,7 +1,7 @@
 """The causes that experiments have found, as entries of the report."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -54,6 +54,7 @@ KNOWN: Final = (
 )  # fmt: skip
 RETURNED: Final = ("return_", "output_")  # how names begin that say what is returned
 NO_RATE: Final = 1e-6  # below it a dropout drops nothing
+FAR: Final = 8  # times as large
 SWITCHES: Final = (0.0, 1.0, -1.0)  # numbers that switch a term off or on
 # What a change in the code is called.
 IN_CODE: Final = {
@@ -90,7 +91,7 @@ def causes(where: str, kind: str, torch: Outcome, keras: Outcome, paths: tuple[s
     if len((mine or theirs)[0].changes) > 1:
         side, found = ("torch", mine[0]) if mine else ("keras", theirs[0])
         return [_entry(where, side, change, None, found, []) for change in found.changes]
-    cause = _both(where, kind, mine, theirs)
+    cause = _both(where, kind, mine, theirs, {"torch": torch.settings, "keras": keras.settings})
     return [_as_scale(cause, torch if cause.changes[0].side == "keras" else keras)]
 
 
@@ -146,23 +147,38 @@ def _of_kind(outcome: Outcome, path: str, kind: str) -> Outcome:
     return replace(outcome, found=found)
 
 
-def _both(where: str, kind: str, mine: list[Found], theirs: list[Found]) -> Cause:
+def _both(
+    where: str, kind: str, mine: list[Found], theirs: list[Found], settings: Mapping[str, Sequence[Any]]
+) -> Cause:
     """Return the entry of a single change, with what was found on the other side where the two are one setting.
 
-    Of changes in code that are equally likely, those in the code of the module itself come first.
+    A number far from its own that the other side's `settings` do not have comes last: x**40 is as good as nothing. Of
+    changes in code that are equally likely, those in the code of the module itself come first.
     """
+
+    def key(entry: tuple[str, Found]) -> tuple[bool, tuple[bool, bool, int], bool]:
+        side, (change, *_) = entry[0], entry[1].changes
+        return _is_far(change, settings[_other(side)]), _unlikely(change), not _is_of(change, kind)
+
     for found in theirs:
         for other in mine:
             if _are_one(other.changes[0], found.changes[0]):
                 return _entry(where, "keras", found.changes[0], other.changes[0], found, [*mine, *theirs])
     sides = [("keras", found) for found in theirs] + [("torch", found) for found in mine]
-    side, best = min(sides, key=lambda entry: (_unlikely(entry[1].changes[0]), not _is_of(entry[1].changes[0], kind)))
+    side, best = min(sides, key=key)
     return _entry(where, side, best.changes[0], None, best, [*mine, *theirs])
 
 
 def _is_of(change: Change, kind: str) -> bool:
     """Return whether a change is made in the code of the module, whose kind is its class's name if it is a user's."""
     return change.kind in IN_CODE and _snake(change.owner.partition(".")[0]) == _snake(kind)
+
+
+def _is_far(change: Change, theirs: Sequence[Any]) -> bool:
+    """Return whether a change is to a number many times as large, which the other side states as no setting."""
+    are_numbers = candidates.is_number(change.before) and candidates.is_number(change.after)
+    is_stated = change.after in theirs and change.kind != "constant"  # in code, which may be another's size
+    return are_numbers and abs(change.after) >= FAR * max(abs(change.before), 1) and not is_stated
 
 
 def _unlikely(change: Change) -> tuple[bool, bool, int]:
@@ -175,6 +191,8 @@ def _unlikely(change: Change) -> tuple[bool, bool, int]:
     switches_off = isinstance(change.after, float) and change.after in SWITCHES
     is_returned = isinstance(change.before, bool) and change.name.startswith(RETURNED)
     kind = KNOWN.index(OTHER_MASK if change.before == AS_GIVEN else change.kind)
+    if change.after in (FIRST, SECOND):  # what is left out may vanish by a constant or a function as well
+        kind = min(kind, KNOWN.index("variable"))
     return switches_off or is_returned, isinstance(change.before, list), kind
 
 
