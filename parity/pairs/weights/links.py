@@ -143,9 +143,9 @@ def _patterns_to_try(torch: Unit, keras: Unit) -> list[str]:
     if plain and torch_shape == keras_shape and is_certain:
         return [""]
     shaped = reshapes(torch_shape, keras_shape)
-    # A Keras kernel is usually the transpose of torch's weight, so that the identity is tried last.
+    # A Keras kernel is usually the transpose of torch's weight, so that what begins with the same axis is tried last.
     if len(torch_shape) == 2 and keras.weights["weight"].role == "kernel":
-        shaped.sort(key=lambda text: text == "")
+        shaped.sort(key=lambda text: text == "" or text[0] == text.partition(" -> ")[2][0] == "a")
     patterns = [*known, *shaped]
     canonical = [numbered(text) for text in patterns]
     return [text for number, text in enumerate(patterns) if canonical[number] not in canonical[:number]]
