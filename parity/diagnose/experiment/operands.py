@@ -135,7 +135,7 @@ def _reduced(torch: Parting, keras: Parting, difference: Difference) -> Named | 
     mine, theirs = mine or (theirs and _contraction(torch, keras)), theirs or (mine and _contraction(keras, torch))
     if mine is None or theirs is None or ops.equal(Value(mine.result), Value(theirs.result)):
         return None
-    if not ops.equal(Value(mine.whole), Value(theirs.whole)):
+    if not ops.equal(Value(mine.whole), Value(theirs.whole), FLOAT32):
         return None
     in_words = ["all axes" if not each else f"axes {', '.join(map(str, each))}" for each in (mine.axes, theirs.axes)]
     if mine.function is theirs.function and in_words[0] != in_words[1]:
