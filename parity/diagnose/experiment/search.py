@@ -215,18 +215,27 @@ class Search:
             is_hopeless = share < SHARE or (iteration > SLOW and left > before / 2)
             is_slow = left > before / FAST  # a search that is about to end is not given up for want of time
             if is_hopeless or (is_slow and self._calls.is_over()):
-                return None
+                return number if self._is_below_float32(left) else None
             number, before = follow(number, move), left
         return None
 
     def _shortest(self, knob: Knob, base: tuple[Trial, ...], number: float) -> float:
-        """Return the number with the fewest digits that reproduces the other side as well; an integer stays one."""
-        if isinstance(knob.value, int) and self._does(knob, round(number), base, SPARE):
+        """Return the number with the fewest digits that reproduces the other side as well; an integer stays one.
+
+        Where another difference is left that float32 cannot see, it leaves no more than twice as much.
+        """
+        least = self._left_under(*base, (knob, number))
+
+        def does(near: float) -> bool:
+            left = self._left_under(*base, (knob, near))
+            return self._reproduces(left, SPARE) or (not self._reproduces(least) and left <= 2 * least)
+
+        if isinstance(knob.value, int) and does(round(number)):
             return round(number)
         for digits in range(DIGITS):
             rounded = float(f"{number:.{digits}g}") if digits else 0.0
             for near in (rounded, float(np.float32(rounded))):  # a framework may hold the constant in float32
-                if self._does(knob, near, base, SPARE):
+                if does(near):
                     return near
         return number
 
