@@ -31,10 +31,11 @@ from parity.pairs.activations.counterparts import is_output
 from parity.trace import keys
 from parity.trace.keys import MODEL
 from parity.trace.manifest import Tensors, Trace
-from parity.trace.mapping import comparable
+from parity.trace.mapping import Mapping, comparable
 from parity.trace.recorder import STATE
 
 INNER = ("activation", "input")
+FLATTEN = "flatten"  # the kind of such layers
 LOW, HIGH = keys.RUNS[:2]
 
 
@@ -254,6 +255,24 @@ def with_counterparts_elsewhere(examined: Examined, reference: Trace, candidate:
         and theirs.get(passed) != source
         and is_comparable(passed)
     }
+
+
+def undone_flattenings(examined: Examined, mapping: Mapping, reference: Trace) -> set[str]:
+    """Return the keys of images that are flattened in another order, which the weights behind them undo.
+
+    The mapping takes the flat axis of those weights apart.
+    """
+    kinds = reference.manifest.modules
+    modules = list(kinds)
+    regrouped = {entry.torch[0].rpartition(".")[0] for entry in mapping.entries if "(" in entry.rearrange}
+    weighted = {entry.torch[0].rpartition(".")[0] for entry in mapping.entries}
+
+    def is_undone(module: str) -> bool:
+        behind = modules[modules.index(module) + 1 :]
+        return next((each for each in behind if each in weighted), "") in regrouped
+
+    flat = [each for each in examined.unequal if kinds.get(keys.plain(each.name)) == FLATTEN]
+    return {keys.key(each.kind, each.name) for each in flat if is_undone(keys.plain(each.name))}
 
 
 def equal_by_chance(examined: Examined) -> set[str]:

@@ -119,6 +119,8 @@ def _without_what_has_no_counterpart(
     slots = hidden.slots_in_another_form(examination, own.steps) if own else set()
     apart = hidden.with_counterparts_elsewhere(examination, reference, candidate)
     apart |= hidden.equal_by_chance(examination)
+    if mapping := candidate.manifest.mapping:
+        apart |= hidden.undone_flattenings(examination, mapping, reference)
     if slots or apart:
         traces = hidden.without_one_sided(reference, candidate, pair, slots, apart)
         examination = examined(traces.reference, traces.candidate)

@@ -25,7 +25,6 @@ REPEATED = ("dropout.step", "dropout.order")  # what the formulas say of a mask 
 UNTOUCHED = "weight_decay.without_gradient"
 DECAYED = ("weight_decay.value", "adamw.weight_decay")
 SCALED = ("gradient.scale", "clip.scope", "clip.norm")  # causes of gradients that differ by one factor
-FLATTEN = "flatten.order"
 SAME_NORM = 1e-5  # relative, with what clip_grad_norm_ adds to one
 OPEN = re.compile("nothing tells which|this stays open")  # says an assumption that no run confirms
 UNMOVED = (UNKNOWN, "update.frozen")  # causes of a parameter that the optimizer leaves as it is on one side
@@ -38,7 +37,6 @@ def name_pair_causes(examined: Examined, mapping: Mapping, reference: Trace, can
     _name_sums(result, mapping, {tensor.name for tensor in examined.unequal if tensor.kind == keys.UPDATE})
     _name_tied(result, mapping)
     _name_norm(result, mapping, reference, candidate)
-    _drop_flattening(result, mapping, reference)
     _name_buffers(result, mapping)
     _name_exchange(result, mapping)
     _name_values(result, mapping)
@@ -106,21 +104,6 @@ def _name_sums(result: CaseResult, mapping: Mapping, moved: Collection[str]) -> 
     ]
     kept = [cause for cause in result.causes if not (cause.where in sums and cause.id in UNMOVED)]
     result.causes = [*kept[:first], *named, *kept[first:]]
-
-
-def _drop_flattening(result: CaseResult, mapping: Mapping, reference: Trace) -> None:
-    """Drop an order of flattening that the weights behind it undo: the mapping takes their flat axis apart."""
-    if all(cause.id != FLATTEN for cause in result.causes):
-        return
-    modules = list(reference.manifest.modules)
-    regrouped = {entry.torch[0].rpartition(".")[0] for entry in mapping.entries if "(" in entry.rearrange}
-    weighted = {entry.torch[0].rpartition(".")[0] for entry in mapping.entries}
-
-    def is_undone(where: str) -> bool:
-        behind = modules[modules.index(where) + 1 :] if where in modules else []
-        return next((each for each in behind if each in weighted), "") in regrouped
-
-    result.causes = [cause for cause in result.causes if not (cause.id == FLATTEN and is_undone(plain(cause.where)))]
 
 
 def name_seeds(result: CaseResult, *traces: Trace) -> None:
