@@ -13,7 +13,8 @@ from parity.asserts import Session
 from parity.core.errors import UsageError
 from parity.pairs import file as files
 from parity.pairs.compare import compared
-from parity.pairs.script_steps import axes, ignored_as
+from parity.pairs.script_counterparts import ignored_as
+from parity.pairs.script_steps import axes
 from parity.results import CaseResult
 from parity.runtime.backend import Backend
 

@@ -1,9 +1,7 @@
-"""What a Keras script trains on, PyTorch's batches in that form, and the callbacks of its `fit`."""
+"""What a Keras script trains on, and PyTorch's batches in that form."""
 
 import inspect
-import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -11,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from einops import rearrange
-from keras.callbacks import Callback, CallbackList, LambdaCallback, LearningRateScheduler
+from keras.callbacks import Callback
 from keras.src.backend.tensorflow.trainer import TFEpochIterator
 from keras.src.trainers.data_adapters import data_adapter_utils
 
@@ -19,8 +17,9 @@ from keras_impl.instruments import source
 from parity.config.pair import OF_BATCH, SAMPLE_WEIGHT, TARGET
 from parity.core.errors import UsageError
 from parity.doctor import rewrite
+from parity.pairs.script_counterparts import ignored_as
 from parity.pairs.script_records import IGNORED, Called
-from parity.pairs.script_steps import axes, ignored_as
+from parity.pairs.script_steps import axes
 
 OF_LOSS = (TARGET, SAMPLE_WEIGHT)
 fits: "WeakKeyDictionary[Any, Fit]" = WeakKeyDictionary()  # by the models of scripts
@@ -233,77 +232,3 @@ def replaced(own: Any, array: np.ndarray, samples: int) -> tf.Tensor:
 def is_array(value: Any) -> bool:
     """Return whether a value is a tensor or an array."""
     return tf.is_tensor(value) or isinstance(value, np.ndarray)
-
-
-def is_run(callback: Callback) -> bool:
-    """Return whether a callback is run: Keras's own others write files, or wait for the end of an epoch."""
-    is_own = type(callback).__module__.partition(".")[0] != keras.__name__
-    return is_own or isinstance(callback, (LambdaCallback, LearningRateScheduler))
-
-
-def steps_of(fit: Fit) -> int:
-    """Return how many steps `fit` makes, or those up to an epoch's end at which a callback acts; 0 if it is unknown."""
-    run = [each for each in fit.callbacks if is_run(each) and not isinstance(each, LearningRateScheduler)]  # which logs
-    acts = any("on_epoch_end" in vars(each) or type(each).on_epoch_end is not Callback.on_epoch_end for each in run)
-    return (fit.batches or 0) * (1 if acts else fit.epochs)
-
-
-class Callbacks(CallbackList):
-    """Those that are run: when the training begins, when an epoch begins, and around each batch.
-
-    What they do at an end is not run, as it may read what a validation gives.
-    """
-
-    def __init__(self, fit: Fit, model: Any) -> None:
-        run = list(filter(is_run, fit.callbacks))  # and the history, which `fit` returns
-        super().__init__(run, add_history=True, model=model, verbose=0, epochs=fit.epochs, steps=fit.batches)
-        self._batches = fit.batches or sys.maxsize  # of an epoch of the script's own, which is not that of a test
-        self._step = 0
-        self._graph: Any = None  # of the step, if a callback has made it anew
-        self._trained: list[tuple[Any, bool]] = []  # the layers and variables, and whether that graph trains them
-
-    def around(self, train: Callable[[], Any]) -> Any:
-        """Run the next training step, and what callbacks do before and behind it; return what the step does."""
-        if not self._step:
-            self.on_train_begin()
-        self.on_train_batch_begin(self._step)
-        with self._as_traced():
-            returned = train()
-        self.on_train_batch_end(self._step, returned)
-        return returned
-
-    @contextmanager
-    def _as_traced(self) -> Iterator[None]:
-        """Train what was trainable when `fit` made its graph of the step; a graph keeps that."""
-        model = self._model
-        now = [(each, each.trainable) for each in (*model._flatten_layers(), *model.variables)]
-        if not self._trained or model.run_eagerly or self._graph is not model.train_function:
-            self._graph, self._trained = model.train_function, now
-        for each, is_trained in self._trained:
-            each._trainable = is_trained
-        try:
-            yield
-        finally:
-            for each, is_trained in now:
-                each._trainable = is_trained
-
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Begin a step, and an epoch before its first."""
-        epoch, batch = divmod(self._step, self._batches)
-        if not batch:
-            super().on_epoch_begin(epoch)
-        super().on_train_batch_begin(batch)
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """End a step."""
-        super().on_train_batch_end(self._step % self._batches, logs)
-        self._step += 1
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Do nothing: the script's own epoch begins with a step."""
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Do nothing."""
-
-    def on_train_end(self, logs: Any = None) -> None:
-        """Do nothing."""

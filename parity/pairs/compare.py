@@ -19,7 +19,8 @@ from parity.pairs.file import PairFile
 from parity.pairs.judge import judged
 from parity.pairs.prepare import Prepared, place, prepare
 from parity.pairs.recording import failures, has_told_all, nearest, recorded_both
-from parity.pairs.scripts import completed, tell
+from parity.pairs.script_told import tell
+from parity.pairs.scripts import completed
 from parity.pairs.vary.compare import PASSED, vary
 from parity.pairs.vary.outcome import OTHER_BATCHES, conclude, later_batch, on_other_batches, pair_on, take_causes
 from parity.pairs.vary.variations import Variation

@@ -11,18 +11,14 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
-from einops import rearrange
 
 from parity.config.pair import OF_BATCH, SAMPLE_WEIGHT, TARGET, Pair, PairInput, PairOutput
 from parity.core.arrays import Array
 from parity.core.errors import UsageError
 from parity.core.script import name_of
-from parity.core.wording import count
 from parity.pairs.script_records import (
     BATCH,
-    FIRST,
     GIVEN,
-    IGNORED,
     INNER,
     OF_LOSS,
     VALUES,
@@ -170,85 +166,6 @@ def outputs_by_shape(torch: Shapes, keras: Shapes) -> dict[str, PairOutput]:
     return chosen
 
 
-def held_alike(torch: Batches, keras: Batches, inputs: Sequence[str]) -> dict[str, str]:
-    """Return which of PyTorch's arrays, of the model and the loss, holds what each of Keras's inputs and targets does.
-
-    The first samples of PyTorch's dataset tell, if Keras's script has the same data in the same order. Nothing is
-    returned unless they tell it of all.
-    """
-    targets = [name for name in keras if name.partition(".")[0] == TARGET]
-    first = {key.removeprefix(FIRST): array for key, array in torch.items() if key.startswith(FIRST)}
-    counterparts: dict[str, str] = {}
-    for name in (*inputs, *targets):
-        parts = [part for part, array in first.items() if _begin_alike(array, keras[name])]
-        taken = [torch.get(f"{BATCH}{part}@0", np.zeros(0)).ravel() for part in parts]
-        own = [key for key, array in torch.items() if key.endswith("@0") and not key.startswith((BATCH, GIVEN))]
-        own = [key for key in own if any(np.array_equal(torch[key].ravel(), each) for each in taken)]
-        if len(parts) == 1 and len(own) == 1:
-            counterparts[name] = own[0].removesuffix("@0")
-    is_told = len(set(counterparts.values())) == len(inputs) + len(targets)
-    are_apart = all((ours.startswith(OF_LOSS)) == (name in targets) for name, ours in counterparts.items())
-    return counterparts if is_told and are_apart else {}
-
-
-def called_alike(
-    torch: Batches, keras: Batches, ours: Mapping[str, Sequence[str]], theirs: Mapping[str, Sequence[str]]
-) -> dict[str, str]:
-    """Return what `held_alike` does, where what both scripts call their arrays tells it: u, user_id, users are one.
-
-    A variable tells what an array holds, rather than the key under which a dict gives it to the model. `ours`,
-    `theirs`: the labels of PyTorch's arrays and of Keras's inputs and targets, of these the variable first.
-    """
-    by_variable = {name: labels[:1] for name, labels in theirs.items()}
-    return _called_alike(torch, keras, ours, by_variable) or _called_alike(torch, keras, ours, theirs)
-
-
-def _called_alike(
-    torch: Batches, keras: Batches, ours: Mapping[str, Sequence[str]], theirs: Mapping[str, Sequence[str]]
-) -> dict[str, str]:
-    counterparts: dict[str, str] = {}
-    for name, labels in theirs.items():
-        fitting = [
-            own
-            for own in ours
-            if own.startswith(OF_LOSS) == (name.partition(".")[0] == TARGET)
-            and axes(torch[f"{own}@0"].shape, keras[name].shape) is not None
-        ]
-        called = [own for own in fitting if any(map(_is_named_alike, itertools.product(ours[own], labels)))]
-        if len(only := fitting if len(fitting) == 1 else called) != 1:
-            return {}
-        counterparts[name] = only[0]
-    return counterparts if len(set(counterparts.values())) == len(counterparts) else {}
-
-
-def _is_named_alike(labels: tuple[str, str]) -> bool:
-    """Return whether one of two names begins with the other, or with one of its words."""
-    first, second = (each.rpartition(".")[2].lower().strip("_") for each in labels)
-    return any(a.startswith(word) for a, b in ((first, second), (second, first)) for word in [b, *b.split("_")] if word)
-
-
-def _begin_alike(torch: Array, keras: Array) -> bool:
-    """Return whether two arrays hold the same first samples, in some order of their further axes, and not just one."""
-    number, layout = min(map(len, (torch, keras))), axes(torch.shape, keras.shape)
-    ours = torch if not layout else rearrange(torch, layout)
-    return (
-        number > 1
-        and layout is not None
-        and len(np.unique(keras[:number])) > 1
-        and ours[:number].shape == keras[:number].shape
-        and np.array_equal(ours[:number].astype(np.float32), keras[:number].astype(np.float32))
-    )
-
-
-def initial_states(torch: Batches, names: Sequence[str], carried: Sequence[str], keras: Sequence[str]) -> list[str]:
-    """Return which inputs of PyTorch's model are zero at first, and `carried` on, if Keras's has that many fewer.
-
-    `torch`: what it is given, by NAME@STEP; `names`, `keras`: the names of both models' inputs.
-    """
-    states = [name for name in names if name in carried and not torch[f"{name}@0"].any()]
-    return states if len(names) - len(states) == len(keras) > 0 else []
-
-
 def _of(arrays: Batches, prefix: str) -> dict[str, Array]:
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
@@ -282,36 +199,6 @@ def first_step(arrays: Mapping[str, Array]) -> dict[str, Array]:
     first = {key.removesuffix("@0"): array for key, array in arrays.items() if key.endswith("@0")}
     ids = {name for name, each in first.items() if each.ndim == 2 and each.dtype.kind in "iu"}
     return {name: each[:, :0] if name in ids or len(lengths[name]) > 1 else each for name, each in first.items()}
-
-
-def counterparts(pair: Pair, torch: Batches, names: Sequence[str], keras: Batches) -> dict[str, str]:
-    """Return the inputs of Keras's model, of these `names`, by those of PyTorch's: by name, else in order.
-
-    Lengths and masks, which are no floats, PyTorch's model alone may be given: Keras's layers make them of the rest.
-    Raises UsageError.
-    """
-    named = {name: name for name in torch if name in names}
-    ours = [name for name in torch if name not in named]
-    rest = [name for name in names if name not in named]
-    if len(ours) > len(rest):
-        like = alike({name: torch[name] for name in ours}, {name: keras[name] for name in rest}) or {}
-        ours = [name for name in ours if name in like.values() or torch[name].dtype.kind == "f"]
-    if len(ours) != len(rest):
-        raise UsageError(
-            f"{name_of(pair.torch)} gives its model {count(len(torch), 'tensor')} ({', '.join(torch)}), "
-            f"{name_of(pair.keras)} {len(names)} ({', '.join(names)}); expected the same inputs; where one makes its "
-            "inputs in the training step, give a file with torch_step and keras_step"
-        )
-    chosen = named | dict(zip(ours, rest, strict=True))
-    return {name: chosen[name] for name in torch if name in chosen}
-
-
-def ignored_as(torch: Array, keras: Array) -> int | None:
-    """Return the id that Keras's targets alone have, if they have none for what PyTorch's losses ignore; else None."""
-    if "f" in (torch.dtype.kind, keras.dtype.kind) or not (torch == IGNORED).any() or (keras < 0).any():
-        return None
-    alone = np.setdiff1d(keras, torch)
-    return int(alone[0]) if len(alone) == 1 else None
 
 
 def layout_of(pair: Pair, name: str, torch: Array, keras: Array) -> str:

@@ -4,7 +4,7 @@ Both are run once, unrecorded: PyTorch's for some steps, Keras's up to `fit`. Py
 the pair, in the order of axes in which the Keras script's own data is.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,35 +12,29 @@ import numpy as np
 from einops import rearrange
 from msgspec.structs import replace
 
-from parity.config.pair import OF_BATCH, SAMPLE_WEIGHT, TARGET, Pair, PairInput, PairOutput
+from parity.config.pair import SAMPLE_WEIGHT, TARGET, Pair, PairInput, PairOutput
 from parity.core.arrays import Array
 from parity.core.errors import BackendError, UsageError
 from parity.core.script import name_of
-from parity.core.wording import agree, count
-from parity.pairs import script_steps
+from parity.pairs import script_counterparts, script_steps
 from parity.pairs.file import PairFile
 from parity.pairs.script_records import (
     BATCH,
     FIRST,
     FOLDER,
     GIVEN,
-    IGNORED,
     OF_LOSS,
     VALUES,
     Shapes,
     Trained,
-    data_apart,
     read,
     with_names,
     write,
 )
 from parity.pairs.script_steps import Steps, described
-from parity.results import CaseResult
 from parity.runtime.job import BatchesJob
 from parity.runtime.runner import Worker, both
 from parity.trace.mapping import PairContext
-
-BUILDING = ": build: "  # in the note of what was promoted before the model was called
 
 
 def completed(file: PairFile, sides: Sequence[Worker], folder: Path) -> PairFile:
@@ -132,11 +126,15 @@ def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> 
     names = _names_of_calls(torch.arrays)
     states = []
     if keras:
-        states = script_steps.initial_states(torch.arrays, names, trained.carried, keras.trained.inputs)
+        states = script_counterparts.initial_states(torch.arrays, names, trained.carried, keras.trained.inputs)
     left_out = (BATCH, FIRST, GIVEN, *(f"{name}@" for name in states))
     of_calls = {key: array for key, array in torch.arrays.items() if not key.startswith(left_out)}
-    told = script_steps.held_alike(torch.arrays, keras.arrays, keras.trained.inputs) if keras else {}
-    named = script_steps.called_alike(torch.arrays, keras.arrays, trained.labels, keras.trained.labels) if keras else {}
+    told = script_counterparts.held_alike(torch.arrays, keras.arrays, keras.trained.inputs) if keras else {}
+    named = (
+        script_counterparts.called_alike(torch.arrays, keras.arrays, trained.labels, keras.trained.labels)
+        if keras
+        else {}
+    )
     held = told or named
     arrays, of_loss = with_names(pair, of_calls, keras.arrays if keras else {}, held)
     first = script_steps.first_step(arrays)
@@ -182,7 +180,7 @@ def _shared_inputs(pair: Pair, torch: _Ran, keras: _Ran) -> dict[str, PairInput]
     inputs = {}
     first = {name: torch.arrays[f"{name}@0"] for name in _names_of_calls(torch.arrays)}
     try:
-        for name, theirs in script_steps.counterparts(pair, first, keras.trained.inputs, keras.arrays).items():
+        for name, theirs in script_counterparts.counterparts(pair, first, keras.trained.inputs, keras.arrays).items():
             layout = script_steps.layout_of(pair, name, first[name], keras.arrays[theirs])
             for step, key in enumerate((theirs, f"{theirs}@1")):
                 given = torch.arrays.get(f"{name}@{step}", np.zeros(0))
@@ -244,7 +242,7 @@ def _with_keras(
     given = [name for name in torch if name.partition(".")[0] != TARGET and name != SAMPLE_WEIGHT]
     by_data = {held[name]: name for name in keras.trained.inputs if name in held}
     arrays = {name: torch[name] for name in given}
-    theirs = by_data or script_steps.counterparts(pair, arrays, keras.trained.inputs, keras.arrays)
+    theirs = by_data or script_counterparts.counterparts(pair, arrays, keras.trained.inputs, keras.arrays)
     inputs |= {name: replace(inputs[name], only="torch") for name in given if name not in theirs}
     in_order = sorted(theirs, key=lambda name: keras.trained.inputs.index(theirs[name]))
     inputs = {name: inputs[name] for name in in_order} | inputs  # Keras's have no names, or their own
@@ -257,65 +255,3 @@ def _with_keras(
             layout = inputs[first].keras_layout
             inputs = inputs | {name: replace(inputs[name], keras_layout=layout)}
     return inputs
-
-
-def tell(result: CaseResult, file: PairFile, folder: Path) -> None:
-    """Add to a result what was not run of the scripts of a pair, and what their batches differ in."""
-    if not (folder / FOLDER).exists():
-        return
-    sides = [folder / FOLDER / side for side in ("torch", "keras")]
-    arrays, (trained, port) = [dict(np.load(side / VALUES)) for side in sides], map(read, sides)
-    result.lifted = [each for each in result.lifted if BUILDING not in each]  # most of it by what makes the data
-    result.not_compared += _not_run(file.pair, trained, port)
-    result.assumptions += _assumed(file.pair, trained, *arrays)
-    result.findings += data_apart(file.pair, *arrays)
-
-
-def _not_run(pair: Pair, trained: Trained, port: Trained) -> Iterator[str]:
-    """Yield what is not compared of two scripts; `trained`, `port`: what PyTorch's and Keras's were seen to do."""
-    ours, theirs = name_of(pair.torch), name_of(pair.keras)
-    before = "they take a batch" if trained.fetched else "the model"
-    if trained.keeps_data:
-        yield f"the batches: {ours} and {theirs} train on their own, which are the same in the first two steps"
-    else:
-        yield f"what the scripts do to their data and labels before {before}: both were given the batches of {ours}"
-    yield "the weights that each script begins with: both were given PyTorch's"
-    steps = pair.train.steps if pair.train else 0
-    if trained.asked > steps:
-        fit = f"{theirs}'s first call of fit, or an epoch at whose end a callback acts,"
-        yield f"{count(trained.asked, 'step')}, as asked for: {fit if steps == port.most else ours} ends after {steps}"
-    else:
-        yield (
-            f"what {ours} and {theirs} do after {count(steps, 'step')}: how long they train, further calls of fit, "
-            "what callbacks set at the end of an epoch"
-        )
-    scripts = (ours, trained), (theirs, port)
-    if distributed := [name for name, each in scripts if each.is_distributed]:
-        runs = f"what {' and '.join(distributed)} {agree(len(distributed), 'does')} on several devices"
-        yield f"{runs}: one rank, or replica, was run; [sides] of a file may have more"
-    if keeping := [name for name, each in scripts if each.has_copies]:
-        yield f"the copies of a model, such as averages, in {' and '.join(keeping)}: only what a step uses of them is"
-    if port.callbacks:
-        yield f"the callbacks of fit in {theirs}: {', '.join(port.callbacks)}"
-
-
-def _assumed(pair: Pair, trained: Trained, arrays: Mapping[str, Array], keras: Mapping[str, Array]) -> Iterator[str]:
-    """Yield what is assumed of two scripts; `arrays`: PyTorch's."""
-    ours, theirs = name_of(pair.torch), name_of(pair.keras)
-    if trained.states:
-        yield f"{', '.join(trained.states)} of {ours}'s model: zeros at first, as in Keras's, then what each carries on"
-    given = [name for name in pair.inputs if name.startswith(OF_BATCH)] or list(pair.inputs)
-    kinds = []
-    for name in given:
-        array, role = arrays[f"{name}@0"], name.partition(".")[0]
-        kinds.append((array.shape[1:], array.dtype.kind, role if role in (TARGET, SAMPLE_WEIGHT) else ""))
-    if len(set(kinds)) < len(kinds) and not (trained.are_told or trained.keeps_data):
-        yield f"inputs, or targets, of one shape are {theirs}'s by their names, or in their order"
-    targets = [(arrays[f"{name}@0"], keras[name]) for name in pair.inputs if name.startswith(TARGET) and name in keras]
-    for ignored in {ignored for each in targets if (ignored := script_steps.ignored_as(*each)) is not None}:
-        yield f"{IGNORED} among {ours}'s targets is {ignored} among {theirs}'s"
-    if trained.alone:
-        yield f"{', '.join(trained.alone)}: given to {ours}'s model alone, with the rest of a batch"
-    if trained.in_evaluation:
-        number = count(len(trained.in_evaluation), "step")
-        yield f"{ours} trains in evaluation mode in {number}: it does not call model.train() after model.eval()"

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_impl.instruments.script_data import Callbacks, fits, like
+from keras_impl.instruments.script_callbacks import Callbacks
+from keras_impl.instruments.script_data import fits, like
 from keras_impl.instruments.script_fetches import copies
 from keras_impl.record import calls
 from keras_impl.record.pair.script import Script

@@ -17,7 +17,8 @@ import tensorflow as tf
 from keras.src.models.functional import Functional
 from msgspec.structs import replace
 
-from keras_impl.instruments.script_data import fits, is_run, steps_of
+from keras_impl.instruments.script_callbacks import is_run, steps_of
+from keras_impl.instruments.script_data import fits
 from keras_impl.instruments.uncalled import calls_of_step, is_uncalled, let_call
 from keras_impl.record import calls, precision, tree, weights
 from keras_impl.record.pair import build, layers, values

@@ -18,7 +18,8 @@ from keras.optimizers import Optimizer
 from keras.src.trainers.data_adapters import data_adapter_utils
 
 from keras_impl.instruments import devices
-from keras_impl.instruments.script_data import Callbacks, fits, taken_of
+from keras_impl.instruments.script_callbacks import Callbacks
+from keras_impl.instruments.script_data import fits, taken_of
 from keras_impl.instruments.script_run import ByHand
 from keras_impl.record import calls, precision
 from keras_impl.record.pair import build, losses

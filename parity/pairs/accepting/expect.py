@@ -154,8 +154,7 @@ def held(
 
     Torch's hold weights at 0 (Pair.holds), at some modules the biased running variance (Pair.holds_variance), and
     Adam's and clipping's epsilon as Keras has it; both sides' draw new masks for repeated ones (Pair.accepts). An
-    expectation is left, as it does not occur, of a running variance that Keras computes as
-    torch does, or that differs at other modules.
+    expectation is left of a running variance that Keras computes as torch does, or that differs at other modules.
 
     Raises UsageError for an expectation that holds anything but further parts of Keras's sums.
     """
@@ -182,9 +181,8 @@ def held(
                 for name in names
             ]
         elif each.cause in torch_training.causes_held:
-            torch_value, keras_value = AS_HELD[each.cause]
-            cause = Cause(id=each.cause, where=each.where, torch=torch_value, keras=keras_value, reason=each.reason)
-            result.expected.append(cause)
+            ours, theirs = AS_HELD[each.cause]
+            result.expected += [Cause(id=each.cause, where=each.where, torch=ours, keras=theirs, reason=each.reason)]
         elif each.cause == SEED and any(repeated):
             torch_draws, keras_draws = ("repeats earlier numbers" if places else "draws anew" for places in repeated)
             cause = Cause(id=SEED, where=each.where, torch=torch_draws, keras=keras_draws, reason=each.reason)

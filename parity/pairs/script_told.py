@@ -1,0 +1,79 @@
+"""What a report says of two scripts: what was not run of them, what is assumed, and what their data differ in."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from parity.config.pair import OF_BATCH, SAMPLE_WEIGHT, TARGET, Pair
+from parity.core.arrays import Array
+from parity.core.script import name_of
+from parity.core.wording import agree, count
+from parity.pairs.file import PairFile
+from parity.pairs.script_counterparts import ignored_as
+from parity.pairs.script_records import FOLDER, IGNORED, VALUES, Trained, data_apart, read
+from parity.results import CaseResult
+
+BUILDING = ": build: "  # in the note of what was promoted before the model was called
+
+
+def tell(result: CaseResult, file: PairFile, folder: Path) -> None:
+    """Add to a result what was not run of the scripts of a pair, and what their batches differ in."""
+    if not (folder / FOLDER).exists():
+        return
+    sides = [folder / FOLDER / side for side in ("torch", "keras")]
+    arrays, (trained, port) = [dict(np.load(side / VALUES)) for side in sides], map(read, sides)
+    result.lifted = [each for each in result.lifted if BUILDING not in each]  # most of it by what makes the data
+    result.not_compared += _not_run(file.pair, trained, port)
+    result.assumptions += _assumed(file.pair, trained, *arrays)
+    result.findings += data_apart(file.pair, *arrays)
+
+
+def _not_run(pair: Pair, trained: Trained, port: Trained) -> Iterator[str]:
+    """Yield what is not compared of two scripts; `trained`, `port`: what PyTorch's and Keras's were seen to do."""
+    ours, theirs = name_of(pair.torch), name_of(pair.keras)
+    before = "they take a batch" if trained.fetched else "the model"
+    if trained.keeps_data:
+        yield f"the batches: {ours} and {theirs} train on their own, which are the same in the first two steps"
+    else:
+        yield f"what the scripts do to their data and labels before {before}: both were given the batches of {ours}"
+    yield "the weights that each script begins with: both were given PyTorch's"
+    steps = pair.train.steps if pair.train else 0
+    if trained.asked > steps:
+        fit = f"{theirs}'s first call of fit, or an epoch at whose end a callback acts,"
+        yield f"{count(trained.asked, 'step')}, as asked for: {fit if steps == port.most else ours} ends after {steps}"
+    else:
+        yield (
+            f"what {ours} and {theirs} do after {count(steps, 'step')}: how long they train, further calls of fit, "
+            "what callbacks set at the end of an epoch"
+        )
+    scripts = (ours, trained), (theirs, port)
+    if distributed := [name for name, each in scripts if each.is_distributed]:
+        runs = f"what {' and '.join(distributed)} {agree(len(distributed), 'does')} on several devices"
+        yield f"{runs}: one rank, or replica, was run; [sides] of a file may have more"
+    if keeping := [name for name, each in scripts if each.has_copies]:
+        yield f"the copies of a model, such as averages, in {' and '.join(keeping)}: only what a step uses of them is"
+    if port.callbacks:
+        yield f"the callbacks of fit in {theirs}: {', '.join(port.callbacks)}"
+
+
+def _assumed(pair: Pair, trained: Trained, arrays: Mapping[str, Array], keras: Mapping[str, Array]) -> Iterator[str]:
+    """Yield what is assumed of two scripts; `arrays`: PyTorch's."""
+    ours, theirs = name_of(pair.torch), name_of(pair.keras)
+    if trained.states:
+        yield f"{', '.join(trained.states)} of {ours}'s model: zeros at first, as in Keras's, then what each carries on"
+    given = [name for name in pair.inputs if name.startswith(OF_BATCH)] or list(pair.inputs)
+    kinds = []
+    for name in given:
+        array, role = arrays[f"{name}@0"], name.partition(".")[0]
+        kinds.append((array.shape[1:], array.dtype.kind, role if role in (TARGET, SAMPLE_WEIGHT) else ""))
+    if len(set(kinds)) < len(kinds) and not (trained.are_told or trained.keeps_data):
+        yield f"inputs, or targets, of one shape are {theirs}'s by their names, or in their order"
+    targets = [(arrays[f"{name}@0"], keras[name]) for name in pair.inputs if name.startswith(TARGET) and name in keras]
+    for ignored in {ignored for each in targets if (ignored := ignored_as(*each)) is not None}:
+        yield f"{IGNORED} among {ours}'s targets is {ignored} among {theirs}'s"
+    if trained.alone:
+        yield f"{', '.join(trained.alone)}: given to {ours}'s model alone, with the rest of a batch"
+    if trained.in_evaluation:
+        number = count(len(trained.in_evaluation), "step")
+        yield f"{ours} trains in evaluation mode in {number}: it does not call model.train() after model.eval()"
