@@ -93,7 +93,7 @@ def _answer(question: Question, live: Live, attempts: Attempts) -> Outcome:
         problem = "the other side returns one number everywhere, as many settings do"
         return Outcome(settings=known.settings, problem=problem)
     values = values_to_try(question, live, known)
-    call = _beside(live) if is_number else live.replay
+    call = _beside(live) if is_number or (is_forward and question.tensor.number) else live.replay
     search = Search(call, recorded.other, values, SECONDS, attempts, may_solve=not is_number)
     if not search.is_steady:  # then a change that does nothing may seem to reproduce the other side
         return Outcome(settings=known.settings, problem="the module does not return the same when it is called again")
@@ -111,7 +111,7 @@ def _answer(question: Question, live: Live, attempts: Attempts) -> Outcome:
 
 
 def _beside(live: Live) -> Callable[[], Array]:
-    """Return the call for a single number, little evidence alone: what is returned before it must stay as it is."""
+    """Return the call that leaves as it is what is returned before, as of a single number, or of earlier calls."""
     live.replay()
     first = live.earlier()
 
