@@ -7,7 +7,8 @@ A class that is derived from a framework's may do in some respects what the refe
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -28,6 +29,7 @@ ROUNDED = {
 DIRECTION = {"rate outside": 1.0, "rate inside": 1.0, "rate inside, negative": -1.0}
 KIND = "kind"
 SAME_RATE = 1e-12  # relative: schedules multiply in other orders
+SHIFTED_RATE = 1e-6  # relative: Keras computes a schedule in float32
 MOST_MIXED = 64  # combinations of so many settings that are tried
 DECAY, NESTEROV = "weight_decay", "nesterov"
 
@@ -287,8 +289,18 @@ def _changes(
 def _rate(
     formula: Formula[Updates], candidate: Updates, mine: Settings, theirs: Settings, step: int, reached: float
 ) -> Change:
-    """Return the change of the learning rate in the first step where it differs."""
+    """Return the change of the learning rate in the first step where it differs, or of when the schedule begins."""
     before = reproduced_bits(formula, candidate, {**theirs, "rates": mine["rates"]})
+    if late := _late(mine["rates"], theirs["rates"]):
+        return Change("offset", "schedule.offset", 0, -late, reached, before)
     cause = f"{mine[KIND]}.learning_rate" if step == 0 else "schedule.rate"
     name = "learning_rate" if step == 0 else f"learning_rate of step {step}"
     return Change(name, cause, mine["rates"][step], theirs["rates"][step], reached, before)
+
+
+def _late(mine: Sequence[float], theirs: Sequence[float]) -> int:
+    """Return by how many steps, 1 or -1, the candidate has the reference's rates later; 0 if it has others."""
+    for late, ours, own in ((1, mine[:-1], theirs[1:]), (-1, mine[1:], theirs[:-1])):
+        if len(set(ours)) > 1 and all(map(partial(math.isclose, rel_tol=SHIFTED_RATE), ours, own)):
+            return late
+    return 0
