@@ -260,7 +260,7 @@ def _as_written(layers: Iterable[Any]) -> Iterator[None]:
 
 def _number(node: Any) -> int:
     """Return the number of the first tensor that a node makes, or -1 for an input, which may have a name."""
-    match = re.fullmatch(r"keras_tensor(?:_(\d+))?", node.outputs[0].name)
+    match = re.fullmatch(r"keras_tensor(?:_(\d+))?", node.outputs[0].name) if node.outputs else None
     return int(match[1] or 0) if match and not node.is_input else -1
 
 
