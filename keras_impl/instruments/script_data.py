@@ -130,7 +130,8 @@ class Fit(NamedTuple):
 def _is_state(value: Any) -> bool:
     """Return whether an argument is a structure of zeros: a state with which a model begins."""
     leaves = tf.nest.flatten(value) if isinstance(value, (list, tuple)) else []
-    return bool(leaves) and all(is_array(each) and each.dtype.is_floating and not np.any(each) for each in leaves)
+    are_arrays = bool(leaves) and all(map(is_array, leaves))
+    return are_arrays and all(each.dtype.kind == "f" and not each.any() for each in map(np.asarray, leaves))
 
 
 def arguments_of(layer: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
