@@ -216,7 +216,7 @@ def _scaled(_: Parting, __: Parting, difference: Difference) -> Named | None:
     torch, keras = difference.graphs
     for number, another in itertools.product(torch.apart()[:MOST_SUMS], keras.apart()[:MOST_SUMS]):
         mine, theirs = torch.values[number].array, keras.values[another].array
-        are_alike = mine.shape == theirs.shape and mine.dtype.kind == "f" and mine.size >= FEWEST
+        are_alike = mine.shape == theirs.shape and mine.any() and mine.dtype.kind == "f" and mine.size >= FEWEST
         if not are_alike or _takers(torch, number).isdisjoint(_takers(keras, another)):
             continue
         rest = theirs.astype(np.float64) - mine

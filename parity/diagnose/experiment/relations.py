@@ -68,7 +68,7 @@ def looked_up(torch: Parting, keras: Parting, difference: Difference) -> Named |
     if torch.output.size != keras.output.size:
         return None
     words = f"{places(difference)} look up other entries of it: {' and '.join(made)}"
-    return numbers(LOOKED_UP, *indices, words)
+    return numbers(LOOKED_UP, indices[0], indices[1], words)
 
 
 def shifted(torch: Parting, keras: Parting, difference: Difference) -> Named | None:
