@@ -14,7 +14,7 @@ import numpy as np
 from parity.core.arrays import Array
 from parity.diagnose.entries import entry
 from parity.diagnose.gradients import precedes
-from parity.diagnose.solve import multiple
+from parity.diagnose.solve import multiple, norm
 from parity.diagnose.topic import Sides
 from parity.results import Cause
 from parity.trace import keys
@@ -84,7 +84,7 @@ def _cause(sides: Sides, first: Unequal) -> Cause | None:
         if not clipped and (turned := _found(*parts[::-1])):
             clipped = turned._replace(first=turned.second, second=turned.first)
         if clipped and clipped.first != clipped.second:
-            norms = " and ".join(f"{_norm(part.gradients):.7g}" for part in parts)
+            norms = " and ".join(f"{norm(part.gradients.values()):.7g}" for part in parts)
             name = first.parameter or first.name
             where = name if group is names or name in group else group[0]
             return entry(clipped.id, where, sides.names, clipped[1:], f"together, the gradients have the norms {norms}")
@@ -103,8 +103,8 @@ def _whole(tensors: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
 
 def _above_rounding(gradients: Gradients) -> set[str]:
     """Return the names of gradients that are more than rounding."""
-    norms = {name: _norm({name: array}) for name, array in gradients.items()}
-    return {name for name, norm in norms.items() if norm > NOISE * max(norms.values())}
+    norms = {name: float(np.linalg.norm(array)) for name, array in gradients.items()}
+    return {name for name, length in norms.items() if length > NOISE * max(norms.values())}
 
 
 def _applied(tensors: Mapping[str, Array], gradients: Gradients) -> Applied:
@@ -112,12 +112,15 @@ def _applied(tensors: Mapping[str, Array], gradients: Gradients) -> Applied:
     norms = {name: _root(tensors, name + keys.SQUARES, array) for name, array in gradients.items()}
     counted = [_root(tensors, name + keys.CLIPPED, array) for name, array in given.items()]
     rows = {name for name in gradients if f"gradient/{name}{keys.SQUARES}" in tensors}
-    return Applied(gradients, rows, norms, float(np.linalg.norm(counted)) * _norm(gradients) / _norm(given))
+    return Applied(
+        gradients, rows, norms, float(np.linalg.norm(counted)) * norm(gradients.values()) / norm(given.values())
+    )
 
 
 def _part(applied: Applied, names: Collection[str]) -> Applied:
     gradients = {name: applied.gradients[name] for name in names}
-    return applied._replace(gradients=gradients, norm=applied.norm * _norm(gradients) / _norm(applied.gradients))
+    share = norm(gradients.values()) / norm(applied.gradients.values())
+    return applied._replace(gradients=gradients, norm=applied.norm * share)
 
 
 def _root(tensors: Mapping[str, Array], squares: str, array: Array) -> float:
@@ -133,7 +136,9 @@ def _found(first: Applied, second: Applied) -> Clipped | None:
         return Clipped(ROWS, "dense", "IndexedSlices")
     if len(known) < max(len(factors), 2):
         kept = mine.keys() - {*first.rows, *second.rows}  # whose rows are cut off one by one
-        return _by_value({name: mine[name] for name in kept}, {name: theirs[name] for name in kept}, _norm(mine))
+        return _by_value(
+            {name: mine[name] for name in kept}, {name: theirs[name] for name in kept}, norm(mine.values())
+        )
     if max(known) - min(known) <= EXACT * max(known):
         return _of_one_factor(max(known), first, second)
     below, *clipped = _by_factor({name: factor or 0.0 for name, factor in factors.items()})
@@ -141,7 +146,7 @@ def _found(first: Applied, second: Applied) -> Clipped | None:
     limit, others = limits[-1], limits[1:]
     if max(others) - min(others) > ROOM * limit:
         return None
-    if abs(_norm(theirs) - limit) <= ROOM * limit:
+    if abs(norm(theirs.values()) - limit) <= ROOM * limit:
         return Clipped(SCOPE, _rule(EACH, limit), _rule(TOGETHER, limit))
     is_kept = abs((factors[below[0]] or 0.0) - 1) <= EXACT or (
         abs(limits[0] - limit) <= ROOM * limit and _is_round(limit)
@@ -160,8 +165,8 @@ def _by_factor(factors: Mapping[str, float]) -> list[list[str]]:
     return groups
 
 
-def _by_value(mine: Gradients, theirs: Gradients, norm: float) -> Clipped | None:
-    """Return how both sides have clipped, where theirs are cut off; None if they are not. `norm`: of all of mine."""
+def _by_value(mine: Gradients, theirs: Gradients, whole_norm: float) -> Clipped | None:
+    """Return how both sides have clipped, where theirs are cut off, else None. `whole_norm`: of all of mine."""
     limit = max((float(np.abs(array).max()) for array in theirs.values()), default=0.0)
     within = {name: np.abs(array) < limit * (1 - ROUNDED) for name, array in theirs.items()}
     cut = sum(int((~each).sum()) for each in within.values())
@@ -176,7 +181,7 @@ def _by_value(mine: Gradients, theirs: Gradients, norm: float) -> Clipped | None
     if any(np.abs(np.clip(whole[name], -limit, limit) - theirs[name]).max() > EXACT * limit for name in whole):
         return None
     is_one = most - least <= EXACT * most
-    how = EACH if not is_one else UNCLIPPED if abs(most - 1) <= EXACT else _rule(TOGETHER, norm)
+    how = EACH if not is_one else UNCLIPPED if abs(most - 1) <= EXACT else _rule(TOGETHER, whole_norm)
     return Clipped(VALUE, how, _rule(ELEMENTS, limit))
 
 
@@ -193,12 +198,12 @@ def _are_rows_cut(mine: Gradients, theirs: Gradients) -> bool:
 
 def _of_one_factor(factor: float, first: Applied, second: Applied) -> Clipped | None:
     """Return how both sides have clipped where all gradients differ by one factor."""
-    mine, theirs = _norm(first.gradients), _norm(second.gradients)
+    mine, theirs = norm(first.gradients.values()), norm(second.gradients.values())
     if abs(second.norm - theirs) > ROOM * theirs and abs(second.norm - mine) <= ROOM * mine and _is_round(mine):
         return Clipped(ROWS, "dense", "IndexedSlices")
     if 1 - ROOM * 10 < factor < 1 and _is_round(mine, ROUNDED):
-        norm = ADDED * factor / (1 - factor)  # before it was clipped
-        return Clipped(EPSILON, 0.0, ADDED) if norm > mine else None
+        before = ADDED * factor / (1 - factor)  # the norm before it was clipped
+        return Clipped(EPSILON, 0.0, ADDED) if before > mine else None
     if factor < 1 - EXACT and _is_round(theirs):
         if _is_round(mine):
             return Clipped(NORM, float(f"{mine:.5g}"), float(f"{theirs:.5g}"))
@@ -212,7 +217,3 @@ def _is_round(number: float, room: float = ROOM) -> bool:
 
 def _rule(how: str, limit: float) -> str:
     return f"{how}, at {float(f'{limit:.5g}'):g}"
-
-
-def _norm(gradients: Gradients) -> float:
-    return float(np.sqrt(sum(np.vdot(array, array) for array in gradients.values())))

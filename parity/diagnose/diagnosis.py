@@ -65,9 +65,8 @@ class Examined(NamedTuple):
     failed: frozenset[str] = frozenset()  # of tensors that no cause explains although the formula fits the reference
     first: str = ""  # the key of the first tensor that differs; a module around it may be what is responsible
     replayed: Replayed | None = None  # replays the optimizer with the settings that explain the updates, if diagnosed
-    noisier: Mapping[
-        str, list[str]
-    ] = {}  # by side, the tensors of step 0 whose low runs are noisier than they should be
+    # By side, the tensors of step 0 whose low runs are noisier than they should be.
+    noisier: Mapping[str, list[str]] = {}
 
 
 def explained(reference: Trace, candidate: Trace) -> CaseResult:
@@ -144,10 +143,8 @@ def _sides(compared: Comparison, reference: Trace, candidate: Trace) -> Sides:
 
 def _questions(sides: Sides) -> Iterator[Question]:
     """Yield all questions for which both sides have recorded what is needed."""
-    for topic in TOPICS:
-        for question in topic(sides):
-            if not any(observation is None for observation in question.both):
-                yield question
+    asked = (question for topic in TOPICS for question in topic(sides))
+    yield from (question for question in asked if not any(observation is None for observation in question.both))
 
 
 def _compared(question: Question) -> Explained:

@@ -6,7 +6,7 @@ of the lines that tell its differences.
 
 import itertools
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,15 +79,13 @@ def internal_error(where: str, names: tuple[str, str], error: Exception) -> Caus
     return entry(INTERNAL_ERROR, where, names, (None, None), evidence)
 
 
-def without_repeats(kind: str, causes: list[Cause]) -> Iterator[Cause]:
-    """Yield each cause once; of an optimizer or a reduction once for all parameters, whichever showed it first."""
-    reported = set()
+def without_repeats(kind: str, causes: list[Cause]) -> Iterable[Cause]:
+    """Return each cause once; of an optimizer or a reduction once for all parameters, whichever showed it first."""
     ignored = {"evidence", "where"} if kind in COMMON else {"evidence"}
+    once: dict[tuple[str, ...], Cause] = {}
     for each in causes:
-        signature = tuple(str(value) for key, value in asdict(each).items() if key not in ignored)
-        if signature not in reported:
-            reported.add(signature)
-            yield each
+        once.setdefault(tuple(str(value) for key, value in asdict(each).items() if key not in ignored), each)
+    return once.values()
 
 
 def entry(cause: str, where: str, names: Sequence[str], values: Sequence[Any], evidence: str) -> Cause:

@@ -91,9 +91,8 @@ def compare(formula: Formula[Observed], reference: Observed, candidate: Observed
     if formula.is_function and reproduced_bits(formula, reference, theirs.settings) >= NEEDED:
         # The reference's data could not tell these settings from its own: a ReLU of positive numbers is the identity.
         return Explained(True, (), tried, settings=(theirs.settings, theirs.settings))
-    return Explained(
-        False, tuple(_changes(formula, mine, theirs, before)), tried, settings=(mine.settings, theirs.settings)
-    )
+    changes = tuple(_changes(formula, mine, theirs, before))
+    return Explained(False, changes, tried, settings=(mine.settings, theirs.settings))
 
 
 def _changes(formula: Formula[Any], mine: Explanation, theirs: Explanation, before: float) -> Iterator[Change]:
@@ -101,14 +100,8 @@ def _changes(formula: Formula[Any], mine: Explanation, theirs: Explanation, befo
     for trait in formula.traits:
         reference_value, candidate_value = mine.settings[trait.name], theirs.settings[trait.name]
         if reference_value != candidate_value and UNUSED not in (reference_value, candidate_value):
-            yield Change(
-                trait.name,
-                trait.specific_cause(reference_value, candidate_value) or trait.cause,
-                reference_value,
-                candidate_value,
-                theirs.bits,
-                before,
-            )
+            cause = trait.specific_cause(reference_value, candidate_value) or trait.cause
+            yield Change(trait.name, cause, reference_value, candidate_value, theirs.bits, before)
 
 
 def explain(

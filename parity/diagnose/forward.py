@@ -62,9 +62,9 @@ def _between_modules(sides: Sides, tensor: Unequal, module: str) -> Question | N
     modules, key = sides.reference.modules, keys.key(tensor.kind, tensor.name)
     where = (around(module, modules) or MODEL) if tensor.kind == "input" else module
     step = tensor.step or 0
-    both: tuple[Any, Any] | None = observe_concatenation(sides, key, step, tensor.replica)
-    formula: Formula[Any] = CONCATENATION if both else wiring.FORMULA
-    both = both or wiring.observe(sides, key, step, tensor.replica, wiring.of_its_shape)
+    joined = observe_concatenation(sides, key, step, tensor.replica)
+    formula: Formula[Any] = CONCATENATION if joined else wiring.FORMULA
+    both = joined or wiring.observe(sides, key, step, tensor.replica, wiring.of_its_shape)
     is_later = bool(tensor.step) and tensor._replace(step=0) not in sides.unequal
     return Question("activation", where, formula, both, own_key=plain(key), is_later=is_later)
 

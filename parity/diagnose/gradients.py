@@ -140,11 +140,6 @@ def _rows(gradient: Compared, settings: Settings) -> Iterator[str]:
             yield f"{differing[0]} {FLOWS if has_gradient[differing[0]] else STOPPED}"
 
 
-def _is_square(gradient: Compared) -> bool:
-    shape = gradient.other.shape
-    return len(shape) == 2 and shape[0] == shape[1]
-
-
 def _loss_sizes(gradient: Compared, settings: Settings) -> Iterable[float]:
     """Return the factors by which a sum differs from a mean over the samples or over all values."""
     batch = gradient.case.data.batch
@@ -190,7 +185,15 @@ FORMULA: Final[Formula[Compared]] = Formula(
         Trait("sent", "send_recv.gradient", partial(_stopped, True)),
         Trait("kept", "gradient.kept", choices_if(lambda gradient: gradient.before is not None, SAME, *KEPT)),
         Trait("row", "embedding.padding_idx", _rows),
-        Trait("transposed", "gradient.transposed", choices_if(_is_square, False, True)),
+        Trait(
+            "transposed",
+            "gradient.transposed",
+            choices_if(
+                lambda gradient: gradient.other.shape == gradient.other.T.shape and gradient.other.ndim == 2,
+                False,
+                True,
+            ),
+        ),
         Trait("sign", "gradient.sign", choices(1.0, -1.0)),
         Trait("summed_passes", "accumulation.normalisation", times(lambda case: case.accumulate)),
         Trait("scaled_passes", "accumulation.normalisation", times(lambda case: 1 / case.accumulate)),

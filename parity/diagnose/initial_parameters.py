@@ -28,6 +28,8 @@ FOLLOWS: Final = 6.0  # standard errors that the correlation of independent valu
 SURE: Final = 12.0
 DRAWN: Final = "drawn"
 PACKED: Final = ("in_proj_weight", "in_proj_bias")
+WITH_HEADS: Final = (*PACKED, "out_proj.weight")
+HEADS: Final = (DRAWN, "interleaved", "interleaved the other way")
 PACKINGS: Final = tuple(map("".join, itertools.permutations("qkv")))
 KERNELS: Final[dict[str, Callable[[Array], Array]]] = {
     DRAWN: lambda kernel: kernel,
@@ -187,10 +189,6 @@ def _with_heads_reordered(start: InitialParameter, block: Array, heads: str) -> 
     return np.take(block, np.arange(size).reshape(fewest, -1).T.ravel(), axis)
 
 
-def _is_of_attention(start: InitialParameter) -> bool:
-    return start.name.endswith((*PACKED, "out_proj.weight"))
-
-
 def _kernels(kind: str) -> Callable[[InitialParameter, Settings], Iterable[str]]:
     return choices_if(lambda start: start.drawn.ndim == 4 and start.kind == kind, *KERNELS)
 
@@ -208,9 +206,7 @@ FORMULA: Final[Formula[InitialParameter]] = Formula(
             "matrix", "linear.weight", choices_if(lambda start: start.drawn.ndim == 2, DRAWN, "transposed", "reshaped")
         ),
         Trait("packing", "attention.packing", choices_if(lambda start: start.name.endswith(PACKED), *PACKINGS)),
-        Trait(
-            "heads", "attention.heads", choices_if(_is_of_attention, DRAWN, "interleaved", "interleaved the other way")
-        ),
+        Trait("heads", "attention.heads", choices_if(lambda start: start.name.endswith(WITH_HEADS), *HEADS)),
         Trait("conv2d", "conv2d.weight", _kernels("conv2d")),
         Trait("conv_transpose2d", "conv_transpose", _kernels("conv_transpose2d")),
         Trait("rounded", "weight.precision", choices("float64", "float32", "bfloat16", "float16")),

@@ -188,10 +188,6 @@ def _passes(loss: LossValue, settings: Settings) -> Iterable[float]:
     return dict.fromkeys((1.0, 1 / loss.case.accumulate, float(loss.case.accumulate)))
 
 
-def _has_columns(loss: LossValue) -> bool:
-    return loss.outputs[0].ndim > 1 and loss.outputs[0].shape[-1] == 1
-
-
 def _axes(loss: LossValue, settings: Settings) -> Iterator[int]:
     """Yield the axes on which the classes may be, judging by the shapes."""
     outputs, target = loss.outputs[0], loss.targets[0]
@@ -235,7 +231,11 @@ FORMULAS: Final[dict[str, Formula[LossValue]]] = {
         _mse,
         (
             *_reduction_traits("mse.reduction"),
-            Trait("broadcast", "mse.broadcast", choices_if(_has_columns, False, True)),
+            Trait(
+                "broadcast",
+                "mse.broadcast",
+                choices_if(lambda loss: loss.outputs[0].shape[1:][-1:] == (1,), False, True),
+            ),
             Trait("terms", "loss.kind", choices(*TERMS)),
         ),
         _check,

@@ -67,8 +67,12 @@ def _known(sides: Sides, tensor: Unequal, name: str) -> Question | None:
 
 def _without_decay(answer: Explained) -> Explained:
     """Return an answer without a weight decay of one side alone, which the user's step may add to its gradients."""
-    changes = tuple(each for each in answer.changes if each.trait != DECAY or 0 not in (each.reference, each.candidate))
+    changes = tuple(each for each in answer.changes if not _is_one_sided_decay(each))
     return answer._replace(changes=changes, same=answer.same or (bool(answer.changes) and not changes))
+
+
+def _is_one_sided_decay(change: Change) -> bool:
+    return change.trait == DECAY and 0 in (change.reference, change.candidate)
 
 
 def _check(updates: Updates) -> None:
@@ -111,10 +115,6 @@ def _rates(updates: Updates, settings: Settings) -> Iterator[float]:
     yield from solve.constant(replay, updates, settings, "learning_rate", (configured,))
 
 
-def _usual_decay_form(updates: Updates) -> str:
-    return "decoupled" if isinstance(updates.case.optimizer, schema.AdamW) else "coupled"
-
-
 def _everies(updates: Updates, settings: Settings) -> Iterable[int]:
     others = range(1, len(updates.gradients) + 1) if updates.case.schedule else ()
     return (updates.case.schedule or NO_SCHEDULE).every, *others
@@ -139,7 +139,11 @@ SHARED: Final[tuple[Trait[Updates], ...]] = (
     Trait("offset", "schedule.offset", choices_if(lambda updates: bool(updates.case.schedule), 0, 1, -1)),
     Trait("every", "schedule.every", _everies),
     Trait("factor", "schedule.factor", _factors),
-    Trait("decay_form", "weight_decay.form", usually(_usual_decay_form, *DECAY_FORMS)),
+    Trait(
+        "decay_form",
+        "weight_decay.form",
+        usually(lambda updates: DECAY_FORMS[isinstance(updates.case.optimizer, schema.AdamW)], *DECAY_FORMS),
+    ),
     # Some programs leave biases and norms out.
     Trait(
         "decayed", "weight_decay.excludes_bias", choices_if(lambda updates: updates.initial.ndim < 2, "all", "matrices")
@@ -230,7 +234,7 @@ def explained_updates(reference: Trace, candidate: Trace, names: Sequence[str]) 
 
 def _telling(changes: Sequence[Change]) -> list[Change]:
     """Return the changes without the form of a weight decay that only one side has."""
-    is_one_sided = any(change.trait == DECAY and 0 in (change.reference, change.candidate) for change in changes)
+    is_one_sided = any(map(_is_one_sided_decay, changes))
     return [change for change in changes if not (is_one_sided and change.trait.startswith("decay"))]
 
 

@@ -65,7 +65,7 @@ def _clipped(
         return np.clip(own, -max_norm, max_norm)
     if scope == "none":
         return own
-    norm = _norm(gradients.values() if scope == "all parameters" else (own,)) + epsilon
+    norm = solve.norm(gradients.values() if scope == "all parameters" else (own,)) + epsilon
     require(norm > 0 or math.isnan(norm), "a gradient that is not zero")
     return own * min(1.0, max_norm / norm)
 
@@ -109,10 +109,6 @@ def _taken(taken: str, parts: list[Array]) -> Array:
     return parts[int(number)] * (len(parts) if kind == "mean of replica" else 1)
 
 
-def _norm(arrays: Iterable[Array]) -> float:
-    return math.sqrt(sum(float(np.vdot(array, array)) for array in arrays))
-
-
 def _takes(reduction: Reduction, settings: Settings) -> Iterator[str]:
     yield "all"
     if len(reduction.samples) > 1:
@@ -134,7 +130,7 @@ def _max_norms(reduction: Reduction, settings: Settings) -> Iterator[float]:
         whole = {**settings, "scope": "none", "elementwise": False}
         for factor in solve.scale(_reduced(reduction, **whole)["gradient"], reduction.seen["gradient"].value):
             if 0 < factor < 1:
-                norm = _norm(np.sum(parts, axis=0) for parts in reduction.local.values())
+                norm = solve.norm(np.sum(parts, axis=0) for parts in reduction.local.values())
                 yield factor * (norm + settings["epsilon"])
 
 

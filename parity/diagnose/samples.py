@@ -147,11 +147,8 @@ def _rearranged(parts: Step, seen: Array) -> Step:
     """Return the planned parts, each in the order that was recorded if that holds the same samples."""
     if sum(map(len, parts)) != len(seen):
         return parts
-    recorded = _like(parts, seen)
-    return [
-        drawn if np.array_equal(np.sort(planned), np.sort(drawn)) else planned
-        for planned, drawn in zip(parts, recorded, strict=True)
-    ]
+    pairs = zip(parts, _like(parts, seen), strict=True)
+    return [drawn if np.array_equal(np.sort(own), np.sort(drawn)) else own for own, drawn in pairs]
 
 
 def _like(parts: Step, seen: Array) -> Step:

@@ -4,6 +4,7 @@ The Gauss-Newton method for one unknown, from the best of a few starting values.
 their tensor, so that updates, optimizer slots and learning rates can be fitted together.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
@@ -84,6 +85,11 @@ def is_times(source: Array, target: Array, factor: float) -> bool:
     if source.shape != target.shape:
         return False
     return bool(np.abs(target - factor * source).max(initial=0.0) <= APART * np.abs(target).max(initial=0.0))
+
+
+def norm(arrays: Iterable[Array]) -> float:
+    """Return the norm of the numbers of all arrays."""
+    return math.sqrt(sum(float(np.vdot(array, array)) for array in arrays))
 
 
 def _residuals(observation: Observation, predicted: Any, among: str) -> Array:

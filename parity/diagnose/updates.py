@@ -4,7 +4,7 @@ They are what the formulas of optimizers are held against.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -73,7 +73,8 @@ def _settings(side: Side, name: str, steps: int) -> Settings | None:
     if training.groups and settings is None and name in side.trace.manifest.layout.parameters:
         settings = {**training.groups[0].settings, "frozen": "parameter and optimizer state"}
     numbers = _updating(side)[:steps]
-    rates = [rate for number in (*numbers, numbers[-1] + 1) if (rate := _at(training.rates, number)) is not None]
+    by_step = dict(enumerate(training.rates))
+    rates = [rate for number in (*numbers, numbers[-1] + 1) if (rate := by_step.get(number)) is not None]
     if settings is None or len(rates) <= steps:
         return None
     if EPSILON in training.causes_held:
@@ -87,10 +88,6 @@ def _updating(side: Side) -> list[int]:
     """Return the steps that make an update; all, where none is known to."""
     waiting, steps = side.trace.manifest.training.waiting, range(side.case.steps)
     return [step for step in steps if step not in waiting] or list(steps)
-
-
-def _at(rates: Sequence[float | None], number: int) -> float | None:
-    return rates[number] if number < len(rates) else None
 
 
 def _gradients(side: Side, name: str, replica: int) -> Iterator[Array]:

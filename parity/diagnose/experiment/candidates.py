@@ -240,13 +240,8 @@ class Tries:
         return is_late and self.in_vain < IN_VAIN and self.found is UNSET and is_number(self.knob.value)
 
 
-def added(number: float, move: float) -> float:
-    """Return the number after a step on the scale of numbers."""
-    return number + move
-
-
 def multiplied(number: float, move: float) -> float:
-    """Return the number after the same step on the scale of logarithms, of which none is longer than LONGEST."""
+    """Return the number after a step, made on the scale of logarithms, of which none is longer than LONGEST."""
     return number * math.exp(min(max(move / number, -LONGEST), LONGEST)) if number else math.nan
 
 

@@ -101,8 +101,7 @@ def _as_scale(cause: Cause, other: Outcome) -> Cause:
     stated = other.named.get(NAMES.get(change.name, change.name)) or []
     if isinstance(change.before, float) and change.before not in SWITCHES:
         stated = [*stated, *other.settings]  # by another name
-    is_number = candidates.is_number(change.before) and candidates.is_number(change.after)
-    if len(cause.changes) > 1 or not is_number or change.before not in stated or change.after in stated:
+    if len(cause.changes) > 1 or not _are_numbers(change) or change.before not in stated or change.after in stated:
         return cause
     values = {change.side: f"{change.name} = {change.before}", _other(change.side): f"as with {change.after}"}
     evidence = f"{cause.evidence}; both sides state {change.before}: what it goes into is another"
@@ -174,11 +173,14 @@ def _is_of(change: Change, kind: str) -> bool:
     return change.kind in IN_CODE and _snake(change.owner.partition(".")[0]) == _snake(kind)
 
 
+def _are_numbers(change: Change) -> bool:
+    return candidates.is_number(change.before) and candidates.is_number(change.after)
+
+
 def _is_far(change: Change, theirs: Sequence[Any]) -> bool:
     """Return whether a change is to a number many times as large, which the other side states as no setting."""
-    are_numbers = candidates.is_number(change.before) and candidates.is_number(change.after)
     is_stated = change.after in theirs and change.kind != "constant"  # in code, which may be another's size
-    return are_numbers and abs(change.after) >= FAR * max(abs(change.before), 1) and not is_stated
+    return _are_numbers(change) and abs(change.after) >= FAR * max(abs(change.before), 1) and not is_stated
 
 
 def _unlikely(change: Change) -> tuple[bool, bool, int]:
@@ -269,7 +271,7 @@ def _evidence(side: str, change: Change, found: Found, ties: Sequence[Found]) ->
 
 def _told(change: Change) -> str:
     """Return a change in words: "LeakyReLU.negative_slope 0.3 -> 0.01", "1.7 -> 1.702 in Act.call"."""
-    values = f"{_shown(change.before)} -> {_shown(change.after)}"
+    values = f"{change.before!r} -> {change.after!r}"
     values += " rounded to float32" if _is_rounded(change) and change.before == change.after else ""
     if change.kind in ("argument", "attribute", "default", "callable"):
         return f"{change.owner}.{change.name} {values}"
@@ -279,10 +281,6 @@ def _told(change: Change) -> str:
 
 def _other(side: str) -> str:
     return "torch" if side == "keras" else "keras"
-
-
-def _shown(value: Any) -> str:
-    return repr(value) if isinstance(value, str) else str(value)
 
 
 def _snake(name: str) -> str:

@@ -7,16 +7,39 @@ that is computed from it has, is another way to the same result; this walk never
 """
 
 import math
+import re
 from typing import Final, NamedTuple
 
 from parity.diagnose.experiment import ops
 from parity.diagnose.experiment.ops import Recording, Table, Value
 
 FLOAT32: Final = 2.0**-20  # of a number's magnitude: what several roundings in float32 leave
+# What ops compute, by their names in either framework without case, version and trailing underscore.
+COMPUTED: Final = {
+    **dict.fromkeys(("add", "biasadd"), "add"),
+    **dict.fromkeys(("sub", "rsub"), "subtract"),
+    "mul": "multiply",
+    **dict.fromkeys(("div", "realdiv", "divnonan"), "divide"),
+    **dict.fromkeys(("mm", "bmm", "matmul", "batchmatmul", "einsum"), "matrix product"),
+    "pow": "power",
+    **dict.fromkeys(("where", "select", "masked_fill"), "choice"),
+    **dict.fromkeys(("cat", "concat", "stack", "pack"), "join"),
+    **dict.fromkeys(("index", "gather", "gathernd", "embedding", "index_select"), "lookup"),
+}
+
+
+def plain(name: str) -> str:
+    """Return the name of an op without case, version and trailing underscore."""
+    return re.sub(r"(v\d+|_)$", "", name.lower()).partition(".")[0]
+
+
+def computed(name: str) -> str:
+    """Return what an op computes, by a name that both frameworks share, or else by its own."""
+    return COMPUTED.get(plain(name), plain(name))
 
 
 class Parting(NamedTuple):
-    """The op of one side at which the calls part.
+    """The op of one side at which the calls part; `number` is that of the tensor which it returns, its `output`.
 
     `sources` are the user's lines that made what the op takes; `inputs` are the recorded tensors themselves. `rounds`
     says that float32 holds what the op returns, and not what it takes. `shared` are the inputs that the other side's op
@@ -26,6 +49,7 @@ class Parting(NamedTuple):
     """
 
     name: str
+    number: int
     line: str
     sources: tuple[str, ...]
     inputs: frozenset[int]
@@ -103,17 +127,19 @@ class Graph:
             return False
         return number not in self.makers or all(map(self._is_constant, self.inputs(number)))
 
-    def taken_with(self, output: Value) -> set[int]:
-        """Return the numbers of what ops take together with the tensor that an op returns."""
-        (number,) = [number for number in self.makers if self.values.get(number) is output]
-        return {each for taker in self.makers if number in (taken := self.inputs(taker)) for each in taken} - {number}
+    def takers(self, number: int) -> list[int]:
+        """Return what the ops make that take a tensor."""
+        return [each for each in self.makers if number in self.inputs(each)]
+
+    def taken_with(self, number: int) -> set[int]:
+        """Return the numbers of what ops take together with a tensor."""
+        return {each for taker in self.takers(number) for each in self.inputs(taker)} - {number}
 
     def made(self, number: int) -> str:
         """Return in words what makes a tensor, and on which line."""
         if number not in self.makers:
             return "what is given"
-        line = self.lines.get(number)
-        return f"`{self.makers[number].name}`" + (f" at {line}" if line else "")
+        return _at_line(self.makers[number].name, self.lines[number])
 
     def result(self, number: int) -> str:
         """Return in words a tensor that something makes, or that is given."""
@@ -149,11 +175,10 @@ class Graph:
         op = self.makers[number]
         sources = dict.fromkeys(self.lines[each] for each in op.inputs if self.lines.get(each))
         inputs, output = frozenset(map(self.root, op.inputs)), self.values[number]
-        taken = [
-            self.values[each] for each in inputs if each in self.values and self.values[each].array.dtype.kind == "f"
-        ]
-        rounds = output.is_rounded and any(not each.is_rounded and not each.is_plain for each in taken)
-        return Parting(op.name, op.line, tuple(sources), inputs, output, rounds)
+        taken = [self.values[each] for each in inputs if each in self.values]
+        floats = (each for each in taken if each.array.dtype.kind == "f")
+        rounds = output.is_rounded and any(not each.is_rounded and not each.is_plain for each in floats)
+        return Parting(op.name, number, op.line, tuple(sources), inputs, output, rounds)
 
 
 def first_difference(torch: Recording, keras: Recording) -> Difference | None:
@@ -206,14 +231,15 @@ def rounding(difference: Difference) -> str:
 
 def places(difference: Difference) -> str:
     """Return in words with which ops of both sides the calls part, and on which lines those stand."""
-    sides = zip(("torch", "keras"), (difference.torch, difference.keras), difference.graphs, strict=True)
-    return ", ".join(f"{side} {_place(parting, graph.end)}" for side, parting, graph in sides)
+    told = []
+    for op, graph in zip((difference.torch, difference.keras), difference.graphs, strict=True):
+        none = "has no such op" + (f" and returns what is made at {graph.end}" if graph.end else "")
+        told.append(_at_line(op.name, op.line) if op else none)
+    return f"torch {told[0]}, keras {told[1]}"
 
 
-def _place(parting: Parting | None, end: str) -> str:
-    if parting is None:
-        return "has no such op" + (f" and returns what is made at {end}" if end else "")
-    return f"`{parting.name}`" + (f" at {parting.line}" if parting.line else "")
+def _at_line(name: str, line: str) -> str:
+    return f"`{name}`" + (f" at {line}" if line else "")
 
 
 def _sources(side: str, parting: Parting) -> list[str]:

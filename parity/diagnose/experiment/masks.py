@@ -8,7 +8,6 @@ zeros and ones, or what is added to scores) and other axes.
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import permutations
 from typing import Any, Final
 
 import numpy as np
@@ -150,7 +149,7 @@ def _match(own: Array, known: Sequence[tuple[Array, Array]]) -> tuple[Array, Arr
     """Return the pair of whose first tensor an input of floats is a transposed copy, and the order of its axes."""
     for mine, theirs in known:
         if own.ndim == mine.ndim <= MOST_AXES and mine.dtype.kind == "f":
-            for axes in permutations(range(own.ndim)):
+            for axes in itertools.permutations(range(own.ndim)):
                 if near(np.transpose(mine, axes), own):
                     return mine, theirs, axes
     return None

@@ -6,17 +6,28 @@ A constant is what stands in the code or is computed there: an offset, a mask, f
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from parity.core.arrays import Array
 from parity.diagnose.experiment import ops, relations, taken
-from parity.diagnose.experiment.first_difference import FLOAT32, Difference, Graph, Parting, places
+from parity.diagnose.experiment.first_difference import (
+    COMPUTED,
+    FLOAT32,
+    Difference,
+    Graph,
+    Parting,
+    computed,
+    places,
+    plain,
+)
 from parity.diagnose.experiment.operations import LEFT_OUT
 from parity.diagnose.experiment.ops import Value
-from parity.diagnose.experiment.taken import COMPUTED, Named, is_part, numbers, plain
+from parity.diagnose.experiment.taken import Named, is_part, numbers
+from parity.diagnose.solve import multiple
 
 REDUCED: Final[Mapping[str, Callable[..., Array]]] = {
     "sum": np.sum, "mean": np.mean, "max": np.max, "amax": np.max, "min": np.min, "amin": np.min, "prod": np.prod,
@@ -39,32 +50,21 @@ def named(difference: Difference, weights: Iterable[Array]) -> Named | None:
     """Return what the first ops that part do otherwise, or None; no part of torch's `weights` is a constant."""
     torch, keras, own = difference.torch, difference.keras, list(weights)
     if torch is None or keras is None:
-        return _pooled(difference) or relations.continued(difference)
-    return (
-        _reduced(torch, keras, difference)
-        or _broadcast(torch, keras, difference)
-        or _exchanged(torch, keras, difference)
-        or _multiplied(torch, keras, difference)
-        or _constant(torch, keras, difference, own)
-        or taken.in_other_order(torch, keras, difference, own)
-        or relations.shifted(torch, keras, difference)
-        or taken.exchanged(torch, keras, difference)
-        or _corrected(torch, keras, difference)
-        or _function(torch, keras, difference)
-        or _pooled(difference)
-        or taken.sliced(torch, keras, difference)
-        or taken.taken_from(torch, keras, difference)
-        or relations.related(torch, keras, difference)
-        or _scaled(difference)
-    )
+        return _pooled(torch, keras, difference) or relations.continued(difference)
+    finders: Sequence[Callable[[Parting, Parting, Difference], Named | None]] = (
+        _reduced, _broadcast, _exchanged, _multiplied, partial(_constant, weights=own),
+        partial(taken.in_other_order, weights=own), relations.shifted, taken.exchanged, _corrected, _function, _pooled,
+        taken.sliced, taken.taken_from, relations.aligned, relations.looked_up, relations.given_another, _scaled,
+    )  # fmt: skip
+    return next(filter(None, (find(torch, keras, difference) for find in finders)), None)
 
 
 def _exchanged(torch: Parting, keras: Parting, difference: Difference) -> Named | None:
     """Return that two like ops take the same two tensors, each in the other's place."""
-    kinds = {COMPUTED.get(plain(op.name)) for op in (torch, keras)}
-    sign, inverse = INVERSES.get(next(iter(kinds)) or "", ("", np.asarray))
+    sign, inverse = INVERSES.get(computed(torch.name), ("", np.asarray))
     are_same = bool(torch.shared and keras.shared) and not (torch.alone or keras.alone)
-    if len(kinds) > 1 or not are_same or not ops.equal(Value(inverse(torch.output.array)), keras.output, FLOAT32):
+    is_like = computed(torch.name) == computed(keras.name)
+    if not is_like or not are_same or not ops.equal(Value(inverse(torch.output.array)), keras.output, FLOAT32):
         return None
     return Named(OPERANDS, f"a {sign} b", f"b {sign} a", f"{places(difference)} take the same") if sign else None
 
@@ -76,7 +76,7 @@ def _multiplied(torch: Parting, keras: Parting, difference: Difference) -> Named
     matched = [next((each for each in counterparts if each in graphs[0].matched.get(own, ())), None) for own in factors]
     if len(factors) < 2 or None in matched or len(set(matched)) != len(counterparts):
         return None
-    ratio = _multiple(graphs[0].values[mine].array, graphs[1].values[theirs].array)
+    ratio = multiple(graphs[0].values[mine].array, graphs[1].values[theirs].array)
     if ratio is None or abs(ratio - 1) <= FLOAT32:
         return None
     words = f"{places(difference)} belong to products of the same tensors"
@@ -85,11 +85,8 @@ def _multiplied(torch: Parting, keras: Parting, difference: Difference) -> Named
 
 def _product(graph: Graph, op: Parting) -> tuple[int, list[int]]:
     """Return the product to which an op belongs, and the tensors that are multiplied there, without plain numbers."""
-    (number,) = [number for number in graph.makers if graph.values.get(number) is op.output]
-    products = {each for each, maker in graph.makers.items() if COMPUTED.get(plain(maker.name)) == "multiply"}
-    while taker := next(
-        (each for each in sorted(products & graph.values.keys()) if number in graph.inputs(each)), None
-    ):
+    number, products = op.number, {each for each, made in graph.makers.items() if computed(made.name) == "multiply"}
+    while taker := min(products.intersection(graph.takers(number), graph.values), default=None):
         number = taker
     factors, open_ = list[int](), [number]
     while open_:
@@ -100,12 +97,12 @@ def _product(graph: Graph, op: Parting) -> tuple[int, list[int]]:
 
 
 def _constant(torch: Parting, keras: Parting, difference: Difference, weights: list[Array]) -> Named | None:
-    kinds = [COMPUTED.get(plain(op.name)) for op in (torch, keras)]
     mine, theirs = torch.constants or (), keras.constants or ()
     if len(mine) != 1 or len(theirs) != 1 or any(RANDOM.search(op.name) for op in (torch, keras)):
         return None
     are_made = torch.output is mine[0] and keras.output is theirs[0]
-    are_taken = kinds[0] == kinds[1] is not None and bool(torch.shared and keras.shared)
+    are_like = computed(torch.name) == computed(keras.name) in COMPUTED.values()
+    are_taken = are_like and bool(torch.shared and keras.shared)
     if not (are_made or are_taken) or any(is_part(each.array, weights) for each in (*mine, *theirs)):
         return None
     what = "make other constants" if are_made else "take another constant, and else the same"
@@ -129,7 +126,7 @@ def _reduced(torch: Parting, keras: Parting, difference: Difference) -> Named | 
     graphs = difference.graphs
     if all(plain(op.name) in REDUCED for op in (torch, keras)):
         sides = zip((torch, keras), graphs, strict=True)
-        if len({op.inputs.isdisjoint(graph.taken_with(op.output)) for op, graph in sides}) > 1:
+        if len({op.inputs.isdisjoint(graph.taken_with(op.number)) for op, graph in sides}) > 1:
             return None  # one is part of a norm, which takes what is left of the mean
     mine, theirs = _reduction(torch, graphs[0]), _reduction(keras, graphs[1])
     mine, theirs = mine or (theirs and _contraction(torch, keras)), theirs or (mine and _contraction(keras, torch))
@@ -154,19 +151,18 @@ def _reduction(op: Parting, graph: Graph) -> _Reduction | None:
     if "norm" in op.name.lower():
         return _over_axes(array * array, op.output.array**2, np.sum)
     name = plain(op.name)
-    if name in ("square", "pow") or COMPUTED.get(name) == "multiply":
-        number = next(number for number in graph.makers if graph.values.get(number) is op.output)
-        for taker in graph.makers:
+    if name in ("square", "pow") or computed(name) == "multiply":
+        for taker in graph.takers(op.number):
             function = REDUCED.get(plain(graph.makers[taker].name))
-            if function and taker in graph.values and graph.inputs(taker)[:1] == [number]:
+            if function and taker in graph.values and graph.inputs(taker)[0] == op.number:
                 return _over_axes(op.output.array, graph.values[taker].array, function)
     function = REDUCED.get(name)
     return _over_axes(array, op.output.array, function) if function else None
 
 
-def _pooled(difference: Difference) -> Named | None:
+def _pooled(torch: Parting | None, keras: Parting | None, difference: Difference) -> Named | None:
     """Return that one side reduces a tensor of which the other takes a part, or returns one."""
-    graphs, sides = difference.graphs, (difference.torch, difference.keras)
+    graphs, sides = difference.graphs, (torch, keras)
     for op, theirs, graph, other in zip(sides, sides[::-1], graphs, graphs[::-1], strict=True):
         if op is None or plain(op.name) not in REDUCED:
             continue
@@ -183,8 +179,7 @@ def _pooled(difference: Difference) -> Named | None:
 
 def _contraction(matmul: Parting, product: Parting) -> _Reduction | None:
     """Return over which axes of a product, which the other side sums over others, a matrix product sums."""
-    kinds = [COMPUTED.get(plain(op.name)) for op in (matmul, product)]
-    is_pair = kinds == ["matrix product", "multiply"]
+    is_pair = (computed(matmul.name), computed(product.name)) == ("matrix product", "multiply")
     return _over_axes(product.output.array, matmul.output.array, np.sum) if is_pair else None
 
 
@@ -200,7 +195,7 @@ def _over_axes(whole: Array, reduced: Array, function: Callable[..., Array]) -> 
 
 def _broadcast(torch: Parting, keras: Parting, difference: Difference) -> Named | None:
     """Return that two like ops take the same tensors, of which one side's are of shapes that make a larger result."""
-    kinds = {COMPUTED.get(plain(op.name)) for op in (torch, keras)}
+    kinds = {computed(op.name) for op in (torch, keras)}
     shapes = [op.output.array.shape for op in (torch, keras)]
     are_same = bool(torch.shared and keras.shared) and not (torch.alone or keras.alone)
     if not are_same or kinds.isdisjoint(BROADCAST) or math.prod(shapes[0]) == math.prod(shapes[1]):
@@ -216,35 +211,27 @@ def _broadcast(torch: Parting, keras: Parting, difference: Difference) -> Named 
     return Named("broadcast.shape", str(list(shapes[0])), str(list(shapes[1])), f"{places(difference)} take the same")
 
 
-def _scaled(difference: Difference) -> Named | None:
+def _scaled(_: Parting, __: Parting, difference: Difference) -> Named | None:
     """Return the term of a sum, not of a multiple of one tensor, that one side has times another factor."""
     torch, keras = difference.graphs
     for number, another in itertools.product(torch.apart()[:MOST_SUMS], keras.apart()[:MOST_SUMS]):
         mine, theirs = torch.values[number].array, keras.values[another].array
-        are_alike = mine.shape == theirs.shape and mine.dtype.kind == "f" and mine.size >= FEWEST
+        are_alike = mine.shape == theirs.shape and mine.any() and mine.dtype.kind == "f" and mine.size >= FEWEST
         if not are_alike or _takers(torch, number).isdisjoint(_takers(keras, another)):
             continue
         rest = theirs.astype(np.float64) - mine
         for each in sorted(torch.matched):
             term = torch.values[each].array
-            if term.shape == rest.shape and term.dtype.kind == "f" and term.any() and rest.any():
-                factor = _multiple(term, rest)
-                if factor is not None and _multiple(term, mine) is None:
-                    extra = f"{factor:+.6g} times {torch.result(each)} in torch"
-                    return Named(SCALE, "as it is", extra, f"{places(difference)}: sums are apart by that alone")
+            factor = multiple(term, rest) if term.dtype.kind == "f" else None
+            if factor is not None and multiple(term, mine) is None:
+                extra = f"{factor:+.6g} times {torch.result(each)} in torch"
+                return Named(SCALE, "as it is", extra, f"{places(difference)}: sums are apart by that alone")
     return None
-
-
-def _multiple(term: Array, array: Array) -> float | None:
-    """Return the factor by which a tensor is a multiple of another one; None if it is none."""
-    factor = float(np.vdot(term, array) / np.vdot(term, term))
-    return factor if np.linalg.norm(array - factor * term) <= FLOAT32 * np.linalg.norm(array) else None
 
 
 def _takers(graph: Graph, number: int) -> set[str]:
     """Return what the ops compute that take a tensor."""
-    takers = {plain(graph.makers[each].name) for each in graph.makers if number in graph.inputs(each)}
-    return {COMPUTED.get(name, name) for name in takers}
+    return {computed(graph.makers[each].name) for each in graph.takers(number)}
 
 
 def _corrected(torch: Parting, keras: Parting, difference: Difference) -> Named | None:

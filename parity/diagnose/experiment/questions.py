@@ -150,10 +150,10 @@ class Asked:
         """Return where both sides find a tensor that a module returns."""
         key, shape = keys.key("activation", name), list(self._shapes.get(name, ()))
         mine = Tensor(key=key, module=plain(name), kind="returned", number=number(name), shape=shape)
-        match = next((match for match in self._matching.matches if match.torch == name), None)
-        if match is None:
-            return mine, None
-        return mine, replace(mine, module=plain(match.keras), number=number(match.keras), axes=match.axes)
+        for match in self._matching.matches:
+            if match.torch == name:
+                return mine, replace(mine, module=plain(match.keras), number=number(match.keras), axes=match.axes)
+        return mine, None
 
     def _given(self, name: str) -> tuple[Tensor, Tensor | None]:
         """Return where both sides find a tensor that a module is given."""
@@ -181,10 +181,9 @@ class Asked:
     def _layer(self, scope: str, inner: str) -> str:
         """Return the path of the layer of Keras that corresponds to a module and is around the one with the tensor."""
         while scope:
-            for match in self._of(scope):
-                path = plain(match.keras)
-                if f"{inner}/".startswith(f"{path}/"):
-                    return path
+            paths = (plain(match.keras) for match in self._of(scope))
+            if path := next((path for path in paths if f"{inner}/".startswith(f"{path}/")), ""):
+                return path
             scope = around(scope, list(self._owners.values()))
         return ""
 

@@ -10,6 +10,7 @@ import numpy as np
 from parity.core.arrays import Array
 from parity.core.wording import listed
 from parity.diagnose.experiment.later import ADDED, MOST, NOISE, Parted, both
+from parity.diagnose.formula import largest as largest_of
 from parity.diagnose.solve import ENOUGH, is_times
 from parity.results import Cause
 from parity.trace import keys
@@ -28,8 +29,8 @@ def normalised(asked: Parted, traces: tuple[Trace, Trace]) -> Cause | None:
     """Return the cause of a loss (of several, their sum) and gradients that all differ by one factor."""
     torch, keras = (trace.of_kind("gradient", asked.step) for trace in traces)
     pairs = [(torch[name], keras[name]) for name in torch if name in keras and not name.endswith(keys.EVIDENCE)]
-    largest = max((np.abs(mine).max(initial=0.0) for mine, _ in pairs), default=0.0)
-    pairs = [pair for pair in pairs if np.abs(pair[0]).max(initial=0.0) > NOISE * largest]
+    largest = max((largest_of(mine) for mine, _ in pairs), default=0.0)
+    pairs = [pair for pair in pairs if largest_of(pair[0]) > NOISE * largest]
     loss, theirs = (trace.of_kind("loss", asked.step).get(asked.name) for trace in traces)
     if loss is None or theirs is None:  # one of several in a step
         return None
@@ -58,7 +59,7 @@ def rescaled(asked: Parted, traces: tuple[Trace, Trace]) -> Cause | None:
     """Return the cause of updates that differ by one factor, that of another learning rate in this step."""
     updates = [both(asked._replace(name=name), traces) for name in traces[0].of_kind("parameter", None)]
     moved = [(torch, keras) for torch, keras in updates if torch is not None and keras is not None and torch.any()]
-    largest = max(moved, key=lambda sides: np.abs(sides[0]).max(), default=None)
+    largest = max(moved, key=lambda sides: largest_of(sides[0]), default=None)
     if largest:
         moved = [sides for sides in moved if np.abs(sides).max() > NOISE * np.abs(largest).max()]
     factor = _factor(moved)
@@ -79,8 +80,8 @@ def penalised(asked: Parted, traces: tuple[Trace, Trace]) -> Cause | None:
     torch, keras = (trace.of_kind("gradient", 0) for trace in traces)
     weights = {name: initial[name] for name in torch if name in keras and name in initial}
     apart = {name: np.asarray(keras[name] - torch[name]) for name in weights}
-    largest = max((np.abs(torch[name]).max(initial=0.0) for name in weights), default=0.0)
-    apart = {name: each for name, each in apart.items() if np.abs(each).max(initial=0.0) > NOISE * largest}
+    largest = max((largest_of(torch[name]) for name in weights), default=0.0)
+    apart = {name: each for name, each in apart.items() if largest_of(each) > NOISE * largest}
     loss, theirs = (trace.of_kind("loss", 0).get(asked.name) for trace in traces)
     if loss is None or theirs is None:
         return None
@@ -131,17 +132,15 @@ def unbiased(asked: Parted, traces: tuple[Trace, Trace]) -> list[Cause]:
         if own == "running_var" and name in keras and name in before and torch[name].size >= FEWEST:
             count = _divisor(before[name], torch[name], keras[name])
             evidence = f"what torch adds is n / (n - 1) times what keras adds in each channel, with n = {count}"
-            cause = Cause(id=VARIANCE, where=module, torch="unbiased", keras="biased", evidence=evidence)
-            causes += [cause] if count else []
+            if count:
+                causes.append(Cause(id=VARIANCE, where=module, torch="unbiased", keras="biased", evidence=evidence))
     return causes
 
 
 def _divisor(before: Array, torch: Array, keras: Array) -> int:
     """Return the n of the n / (n - 1) by which what is added to a part of a moving average differs; 0 if none does."""
-    base = np.stack([keras, before], 1)
-    ratio, part = np.linalg.lstsq(base, torch, rcond=None)[0]
+    (ratio, part), is_exact = _weights(torch, [keras, before])
     count = round(ratio / (ratio - 1)) if ratio > 1 + EXACT else 0
-    is_exact = np.abs(base @ (ratio, part) - torch).max() <= EXACT * np.abs(torch).max()
     is_whole = count > 1 and abs(ratio * (count - 1) / count - 1) <= EXACT
     return count if is_exact and is_whole and 0 <= part / (1 - ratio) <= 1 else 0
 
@@ -150,14 +149,20 @@ def _is_sum(total: Array, parts: Sequence[Array]) -> bool:
     """Return whether an array is a sum of others, each with a positive weight."""
     if len(total) < ENOUGH or any(len(part) != len(total) for part in parts):
         return False
+    weights, is_exact = _weights(total, parts)
+    return is_exact and bool(weights.min() > SMALL)
+
+
+def _weights(total: Array, parts: Sequence[Array]) -> tuple[Array, bool]:
+    """Return the weights with which the sum of arrays comes nearest to another one, and whether it is that one."""
     base = np.stack(parts, 1)
     weights = np.linalg.lstsq(base, total, rcond=None)[0]
-    return bool(weights.min() > SMALL and np.abs(base @ weights - total).max() <= EXACT * np.abs(total).max())
+    return weights, bool(np.abs(base @ weights - total).max() <= EXACT * np.abs(total).max())
 
 
 def _factor(pairs: Sequence[tuple[Array, Array]]) -> float | None:
     """Return the one factor by which the second array of each pair is a multiple of the first; None if none is."""
-    largest = max(pairs, key=lambda pair: float(np.abs(pair[0]).max(initial=0.0)), default=None)
+    largest = max(pairs, key=lambda pair: largest_of(pair[0]), default=None)
     if largest is None or not largest[0].any():
         return None
     factor = float(np.vdot(*largest) / np.vdot(largest[0], largest[0]))

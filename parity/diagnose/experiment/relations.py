@@ -7,9 +7,8 @@ from typing import Final
 import numpy as np
 
 from parity.core.arrays import Array
-from parity.diagnose.experiment.first_difference import FLOAT32, Difference, Parting, places
-from parity.diagnose.experiment.ops import Value
-from parity.diagnose.experiment.taken import COMPUTED, WIRING, Named, numbers, plain
+from parity.diagnose.experiment.first_difference import FLOAT32, Difference, Parting, computed, places
+from parity.diagnose.experiment.taken import WIRING, Named, numbers
 
 ALIGNED, LOOKED_UP, SHIFTED = "operands.axes", "lookup.indices", "code.shift"
 AS_IT_IS: Final = "as it is"
@@ -22,15 +21,6 @@ FARTHEST: Final = 3  # numbers along an axis by which one tensor may be shifted 
 FEWEST: Final = 8  # numbers of a shifted tensor
 
 
-def related(torch: Parting, keras: Parting, difference: Difference) -> Named | None:
-    """Return how two ops are related that both sides have."""
-    return (
-        _aligned(torch, keras, difference)
-        or _looked_up(torch, keras, difference)
-        or _given_another(torch, keras, difference)
-    )
-
-
 def continued(difference: Difference) -> Named | None:
     """Return what one side makes of what the other returns."""
     is_torch = difference.keras is None
@@ -41,7 +31,7 @@ def continued(difference: Difference) -> Named | None:
     takers = [number for number in longer.apart() if returned.intersection(longer.inputs(number))]
     if len(takers) != 1:
         return None
-    kind, rest = COMPUTED.get(plain(longer.makers[takers[0]].name), ""), set(longer.inputs(takers[0])) - returned
+    kind, rest = computed(longer.makers[takers[0]].name), set(longer.inputs(takers[0])) - returned
     if kind not in FURTHER or len(rest) != 1:
         return None
     further = f"{FURTHER[kind]} {longer.result(rest.pop())}"
@@ -49,15 +39,10 @@ def continued(difference: Difference) -> Named | None:
     return Named(WIRING, further, AS_IT_IS, words) if is_torch else Named(WIRING, AS_IT_IS, further, words)
 
 
-def _kinds(*both: Parting) -> set[str]:
-    """Return what ops compute, by names that both frameworks share, or by their own."""
-    return {COMPUTED.get(plain(op.name), plain(op.name)) for op in both}
-
-
-def _given_another(torch: Parting, keras: Parting, difference: Difference) -> Named | None:
+def given_another(torch: Parting, keras: Parting, difference: Difference) -> Named | None:
     """Return that two like ops are given one tensor each, which the other side has as well, and not the same."""
     sides = list(zip((torch, keras), difference.graphs, strict=True))
-    if len(_kinds(torch, keras)) > 1 or torch.shared or keras.shared:
+    if computed(torch.name) != computed(keras.name) or torch.shared or keras.shared:
         return None
     given = [[number for number in op.alone if graph.values[number].size > 1] for op, graph in sides]
     if any(len(each) != 1 or each[0] not in graph.matched for each, (_, graph) in zip(given, sides, strict=True)):
@@ -66,26 +51,29 @@ def _given_another(torch: Parting, keras: Parting, difference: Difference) -> Na
     return Named(WIRING, first, second, f"{places(difference)} are given other tensors; each side has both")
 
 
-def _looked_up(torch: Parting, keras: Parting, difference: Difference) -> Named | None:
+def looked_up(torch: Parting, keras: Parting, difference: Difference) -> Named | None:
     """Return that other entries of the same tensor are looked up."""
-    if _kinds(torch, keras) != {"lookup"} or not (torch.shared and keras.shared):
+    if not computed(torch.name) == computed(keras.name) == "lookup" or not (torch.shared and keras.shared):
         return None
     sides = list(zip((torch, keras), difference.graphs, strict=True))
-    taken = [[number for number in op.alone if _is_index(graph.values[number])] for op, graph in sides]
-    if any(len(each) != 1 for each in taken) or torch.output.size != keras.output.size:
+    indices: list[Array] = []
+    made: list[str] = []
+    for op, graph in sides:
+        values = {number: graph.values[number] for number in op.alone}
+        taken = [number for number, value in values.items() if value.is_integer and value.size > 1]
+        if len(taken) != 1:
+            return None
+        indices.append(values[taken[0]].array.ravel())
+        made.append(graph.result(taken[0]))
+    if torch.output.size != keras.output.size:
         return None
-    arrays = [graph.values[each[0]].array.ravel() for each, (_, graph) in zip(taken, sides, strict=True)]
-    made = " and ".join(graph.result(each[0]) for each, (_, graph) in zip(taken, sides, strict=True))
-    return numbers(LOOKED_UP, arrays[0], arrays[1], f"{places(difference)} look up other entries of it: {made}")
-
-
-def _is_index(value: Value) -> bool:
-    return value.is_integer and value.size > 1
+    words = f"{places(difference)} look up other entries of it: {' and '.join(made)}"
+    return numbers(LOOKED_UP, indices[0], indices[1], words)
 
 
 def shifted(torch: Parting, keras: Parting, difference: Difference) -> Named | None:
     """Return that two like ops are given the same numbers, on one side shifted along an axis."""
-    if len(_kinds(torch, keras)) > 1:
+    if computed(torch.name) != computed(keras.name):
         return None
     given = [
         [graph.values[number].array for number in op.alone]
@@ -109,12 +97,16 @@ def _shift(mine: Array, theirs: Array) -> str:
     return ""
 
 
-def _aligned(torch: Parting, keras: Parting, difference: Difference) -> Named | None:
+def aligned(torch: Parting, keras: Parting, difference: Difference) -> Named | None:
     """Return that two like ops combine the same two tensors, along other axes of the result."""
-    kinds = _kinds(torch, keras)
-    function = ELEMENTWISE.get(next(iter(kinds)))
+    function = ELEMENTWISE.get(computed(torch.name))
     are_same = len(torch.shared) == len(keras.shared) == 2 and not (torch.alone or keras.alone)
-    if len(kinds) > 1 or not function or not are_same or torch.output.size != keras.output.size:
+    if (
+        computed(keras.name) != computed(torch.name)
+        or not function
+        or not are_same
+        or torch.output.size != keras.output.size
+    ):
         return None
     graphs = difference.graphs
     mine = sorted(torch.inputs)

@@ -1,5 +1,6 @@
 """Search for the fewest changes of settings under which a live module computes what the other side has recorded."""
 
+import operator
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -9,7 +10,7 @@ import numpy as np
 from parity.core.arrays import Array, reproduced
 from parity.diagnose.experiment import knobs
 from parity.diagnose.experiment.attempts import Attempts, Calls, Trial, told_of
-from parity.diagnose.experiment.candidates import SOON, Tries, added, is_number, multiplied, step_towards
+from parity.diagnose.experiment.candidates import SOON, Tries, is_number, multiplied, step_towards
 from parity.diagnose.experiment.knobs import Knob
 from parity.diagnose.formula import NEEDED, UNSET, Seen, bits_of, is_conclusive, largest_difference
 from parity.runtime.experiment import Found
@@ -113,8 +114,7 @@ class Search:
         for each in self._in_turn(tries):
             self._try(each, base, start)
             if self._may_solve and each.is_to_solve():
-                number = self._solved(each.knob, base, each.trials)
-                each.found = UNSET if number is None else number
+                each.found = self._solved(each.knob, base, each.trials)
             if each.found is not UNSET:
                 yield (*base, (each.knob, each.found))
                 self._calls.end_soon()
@@ -186,18 +186,18 @@ class Search:
         is_text = isinstance(knob.value, str) and knob.kind in TEXTS
         return is_text and self._does(knob, ANOTHER, base)
 
-    def _solved(self, knob: Knob, base: tuple[Trial, ...], trials: list[tuple[float, Any]]) -> float | None:
-        """Return the number with which the other side is reproduced, by Gauss and Newton's method; None if none is.
+    def _solved(self, knob: Knob, base: tuple[Trial, ...], trials: list[tuple[float, Any]]) -> Any:
+        """Return the number with which the other side is reproduced, by Gauss and Newton's method; UNSET if none is.
 
         It is searched for on the scale of numbers, and on that of their logarithms. It has the fewest digits that do.
         """
         near = [value for left, value in trials if np.isfinite(left) and isinstance(value, (int, float))]
         for start in (knob.value, *near[:STARTS]):
-            for follow in (added, multiplied):
+            for follow in (operator.add, multiplied):
                 number = self._newton(knob, base, float(start), follow)
                 if number is not None:
                     return self._shortest(knob, base, number)
-        return None
+        return UNSET
 
     def _newton(
         self, knob: Knob, base: tuple[Trial, ...], number: float, follow: Callable[[float, float], float]
@@ -243,9 +243,9 @@ class Search:
         changes = [told_of(knob, value) for knob, value in trials]
         return Found(changes=changes, bits=bits_of(self._target, self._left_under(*trials)), before=self.before)
 
-    def _does(self, knob: Knob, value: Any, base: tuple[Trial, ...], needed: float = NEEDED) -> bool:
+    def _does(self, knob: Knob, value: Any, base: tuple[Trial, ...]) -> bool:
         """Return whether the other side is reproduced with a value of a setting, under the base's changes."""
-        return self._reproduces(self._left_under(*base, (knob, value)), needed)
+        return self._reproduces(self._left_under(*base, (knob, value)))
 
     def _left_under(self, *trials: Trial) -> float:
         """Return by how much what the module computes under changes misses the other side's value."""

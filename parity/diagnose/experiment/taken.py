@@ -6,7 +6,6 @@ axis, each side in its own: heads that are tiled rather than repeated.
 
 import itertools
 import math
-import re
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
@@ -14,20 +13,8 @@ import numpy as np
 
 from parity.core.arrays import Array
 from parity.diagnose.experiment import ops
-from parity.diagnose.experiment.first_difference import FLOAT32, Difference, Graph, Parting, places
+from parity.diagnose.experiment.first_difference import COMPUTED, FLOAT32, Difference, Graph, Parting, computed, places
 
-# What ops compute, by their names in either framework without case, version and trailing underscore.
-COMPUTED: Final = {
-    **dict.fromkeys(("add", "biasadd"), "add"),
-    **dict.fromkeys(("sub", "rsub"), "subtract"),
-    **dict.fromkeys(("mul",), "multiply"),
-    **dict.fromkeys(("div", "realdiv", "divnonan"), "divide"),
-    **dict.fromkeys(("mm", "bmm", "matmul", "batchmatmul", "einsum"), "matrix product"),
-    **dict.fromkeys(("pow",), "power"),
-    **dict.fromkeys(("where", "select", "masked_fill"), "choice"),
-    **dict.fromkeys(("cat", "concat", "stack", "pack"), "join"),
-    **dict.fromkeys(("index", "gather", "gathernd", "embedding", "index_select"), "lookup"),
-}
 WIRING, SLICE, ORDER = "module.wiring", "code.slice", "code.order"
 TAKEN: Final = "take another tensor, and else the same"
 CUMULATIVE: Final = "cum"  # in the names of ops that depend on the order of numbers
@@ -50,15 +37,15 @@ class Named(NamedTuple):
 def exchanged(torch: Parting, keras: Parting, difference: Difference) -> Named | None:
     """Return that two like ops take another tensor, each of which the other side has as well."""
     sides = list(zip((torch, keras), difference.graphs, strict=True))
-    kinds = {COMPUTED.get(plain(op.name)) for op, _ in sides}
-    if len(kinds) > 1 or None in kinds or not (torch.shared and keras.shared):
+    kinds = {computed(op.name) for op, _ in sides}
+    if len(kinds) > 1 or not kinds <= set(COMPUTED.values()) or not (torch.shared and keras.shared):
         return None
     alone = [op.alone[0] for op, _ in sides if len(op.alone) == 1]
     both = [number for number, (_, graph) in zip(alone, sides, strict=False) if number in graph.matched]
     if len(alone) < 2 or not both:
         return None
     for (op, graph), (_, other), theirs in zip(sides, sides[::-1], alone[::-1], strict=True):
-        if not other.matched.get(theirs, set()).isdisjoint(graph.taken_with(op.output)):
+        if not other.matched.get(theirs, set()).isdisjoint(graph.taken_with(op.number)):
             return None  # taken next: (a * b) * c may be a * (b * c)
     first, second = (graph.result(number) for number, (_, graph) in zip(alone, sides, strict=True))
     words = f"{places(difference)} {TAKEN}" + ("; each side has both" if len(both) > 1 else "")
@@ -107,18 +94,17 @@ def _cut(op: Parting, graph: Graph, other: Parting, beside: Graph) -> str:
         whole = _whole(graph, part)
         if whole not in graph.values or other.inputs.isdisjoint(graph.matched.get(whole, ())):
             continue
-        (number,) = [number for number in beside.makers if beside.values.get(number) is other.output]
-        takers = [maker for each, maker in beside.makers.items() if number in beside.inputs(each)]
-        if all(maker.kind != "selected" for maker in takers):
+        if all(beside.makers[taker].kind != "selected" for taker in beside.takers(other.number)):
             return box(graph.values[whole].array, graph.values[part].array)
     return ""
 
 
 def _parts(op: Parting, graph: Graph) -> list[int]:
     """Return the parts of tensors that an op takes, or that it is."""
-    own = [number for number in graph.makers if graph.values.get(number) is op.output]
     taken = sorted(op.inputs & graph.values.keys())
-    return [number for number in (*own, *taken) if number in graph.makers and graph.makers[number].kind == "selected"]
+    return [
+        number for number in (op.number, *taken) if number in graph.makers and graph.makers[number].kind == "selected"
+    ]
 
 
 def _whole(graph: Graph, number: int) -> int:
@@ -164,10 +150,6 @@ def box(whole: Array, part: Array) -> str:
                 cut = (axis for axis, size in enumerate(whole.shape) if form.shape[axis] < size)
                 return ", ".join(f"{spans[axis][0]}:{spans[axis][1]} of axis {axis}" for axis in cut)
     return ""
-
-
-def plain(name: str) -> str:
-    return re.sub(r"(v\d+|_)$", "", name.lower()).partition(".")[0]
 
 
 def in_other_order(torch: Parting, keras: Parting, difference: Difference, weights: list[Array]) -> Named | None:

@@ -70,7 +70,7 @@ def _scored(call: Call, samples: slice, settings: Settings) -> Scored:
     inputs = (_samples_first(x, settings)[samples] for x in call.inputs)
     blocks = zip(inputs, *_packed(call, settings), strict=True)
     projected = (x @ weight.T + bias for x, weight, bias in blocks)
-    split = f"n t {_order(settings)} -> n heads t head_dim"
+    split = f"n t {settings['order'].replace(',', '')} -> n heads t head_dim"
     queries, keys, values = (rearrange(x, split, heads=settings["heads"]) for x in projected)
     return Scored(queries @ keys.swapaxes(2, 3), values)
 
@@ -93,16 +93,13 @@ def _blocks(packed: Array, settings: Settings) -> Array:
     return packed.reshape(3, -1, *packed.shape[1:])[[names.index(name) for name in "qkv"]]
 
 
-def _order(settings: Settings) -> str:
-    return str(settings["order"]).replace(",", "")
-
-
 def _heads(call: Call, scored: Scored, samples: slice, settings: Settings) -> Array:
     """Return the outputs of all heads, joined, before the output projection."""
     weights = _weights(scored.scores * _scale(call, settings), settings)
     count = _samples_first(call.inputs[0], settings).shape[0]
     kept = dropout.factors(call, (count, *weights.shape[1:]), settings)[samples]
-    return rearrange(weights * kept @ scored.values, f"n heads t head_dim -> n t {_order(settings)}")
+    joined = f"n heads t head_dim -> n t {settings['order'].replace(',', '')}"
+    return rearrange(weights * kept @ scored.values, joined)
 
 
 def _projected(call: Call, heads: Array, settings: Settings) -> Array:
@@ -160,10 +157,6 @@ def _fully_masked(call: Call, settings: Settings) -> tuple[str, ...]:
     return ("NaN", "zeros", "mean") if settings["mask"] == STRICT else ("NaN",)
 
 
-def _has_one_shape(call: Call) -> bool:
-    return call.inputs[0].shape == call.inputs[1].shape
-
-
 def _counts(call: Call, settings: Settings) -> Iterator[int]:
     """Yield the number of heads of the case's model and some others; any that divides d if the case does not say."""
     d, heads = call.inputs[0].shape[-1], call.case.model.heads
@@ -196,7 +189,11 @@ ATTENTION = Formula(
         Trait("fully_masked_row", "attention.fully_masked_row", _fully_masked),
         Trait("packing", "attention.packing", choices(*ORDERS, PER_HEAD)),
         Trait("order", "attention.heads", choices("(heads, head_dim)", "(head_dim, heads)")),
-        Trait("layout", "attention.batch_first", choices_if(_has_one_shape, "sequence first", BATCH_FIRST)),
+        Trait(
+            "layout",
+            "attention.batch_first",
+            choices_if(lambda call: call.inputs[0].shape == call.inputs[1].shape, "sequence first", BATCH_FIRST),
+        ),
         Trait("softmax_axis", "attention.softmax_axis", choices("keys", "queries")),
         Trait("weight", "attention.weight", choices(*WEIGHTS)),
         Trait("bias", "attention.bias", choices("added", "left out", "only the input's", "only the output's")),

@@ -77,12 +77,8 @@ def _size(x: Array) -> tuple[int, int]:
 def _kernel(call: Call, settings: Settings) -> Array:
     """Return the kernel in the orientation that the settings say."""
     kernel = call.parameters["weight"]
-    return {
-        AS_IS: kernel,
-        FLIPPED: kernel[..., ::-1, ::-1],
-        TURNED: kernel.swapaxes(2, 3),
-        SWAPPED: kernel.swapaxes(0, 1),
-    }[settings["weight"]]
+    flipped, turned, swapped = kernel[..., ::-1, ::-1], kernel.swapaxes(2, 3), kernel.swapaxes(0, 1)
+    return {AS_IS: kernel, FLIPPED: flipped, TURNED: turned, SWAPPED: swapped}[settings["weight"]]
 
 
 def _finished(call: Call, result: Array, settings: Settings) -> Array:
@@ -109,9 +105,7 @@ def _window(call: Call, dilation: int) -> tuple[int, ...]:
 
 
 def _strides(call: Call, settings: Settings) -> list[int]:
-    size, count, window = _size(call.inputs[0]), _size(call.output), _window(call, settings["dilation"])
-    by_axis = [linear.strides(*axis) for axis in zip(size, count, window, strict=True)]
-    return [stride for stride in by_axis[0] if stride in by_axis[1]]
+    return linear.strides(_size(call.inputs[0]), _size(call.output), _window(call, settings["dilation"]))
 
 
 def _paddings(call: Call, settings: Settings) -> Iterator[tuple[int, ...]]:

@@ -48,14 +48,14 @@ def _applied(call: Call, rows: Array, settings: Settings) -> Array:
     return FUNCTIONS[settings["activation"]](result)
 
 
-def _is_square(call: Call) -> bool:
-    return len(set(call.parameters["weight"].shape)) == 1
-
-
 LINEAR = Formula(
     _linear,
     (
-        Trait("weight", "linear.weight", choices_if(_is_square, "(out, in)", "transposed")),
+        Trait(
+            "weight",
+            "linear.weight",
+            choices_if(lambda call: len(set(call.parameters["weight"].shape)) == 1, "(out, in)", "transposed"),
+        ),
         Trait("bias", "linear.bias", BIASES),
         Trait("activation", "linear.activation", choices(*FUNCTIONS)),
     ),
@@ -109,10 +109,10 @@ KERNELS: Final = (2, 3, 4, 5)
 LETTERS: Final = "NCHW"  # names of the axes of a batch of images
 
 
-def strides(size: int, count: int, window: int) -> list[int]:
-    """Return the strides with which `count` windows fit into `size` pixels, the likeliest first."""
-    fitting = [stride for stride in range(1, MOST + 1) if any(paddings((size,), (count,), (window,), stride))]
-    return sorted(fitting, key=lambda stride: abs(stride - size / count))
+def strides(size: tuple[int, ...], count: tuple[int, ...], window: tuple[int, ...]) -> list[int]:
+    """Return the strides with which `count` windows fit into `size` pixels along all axes, the likeliest first."""
+    fitting = [stride for stride in range(1, MOST + 1) if any(paddings(size, count, window, stride))]
+    return sorted(fitting, key=lambda stride: abs(stride - size[0] / count[0]))
 
 
 def paddings(
@@ -188,8 +188,7 @@ def _windows(call: Call, settings: Settings) -> Iterator[tuple[int, int]]:
     size, count = call.inputs[0].shape[2:], call.output.shape[2:]
     fitting = []
     for kernel in KERNELS:
-        by_axis = [strides(*axis, kernel) for axis in zip(size, count, strict=True)]
-        fitting += [(kernel, stride) for stride in by_axis[0] if stride in by_axis[1] and stride <= kernel]
+        fitting += [(kernel, stride) for stride in strides(size, count, (kernel, kernel)) if stride <= kernel]
     yield from sorted(fitting, key=lambda window: (abs(window[1] - size[0] / count[0]), window[0]))
 
 

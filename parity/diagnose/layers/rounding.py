@@ -7,6 +7,7 @@ float32 values was rounded to the other one. Such elements are rare, so the agre
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -141,15 +142,9 @@ def _float64(x: Array) -> Array:
     return x.astype(np.float64) if np.issubdtype(x.dtype, np.floating) else x
 
 
-def _cast(name: str) -> Rounding:
-    """Return the rounding of float32 values to a dtype."""
-
-    def rounded(x: Array) -> Array:
-        if not np.issubdtype(x.dtype, np.floating):
-            return x
-        return x.astype(np.float32).astype(dtype(name)).astype(np.float64)
-
-    return rounded
+def _cast(x: Array, name: str) -> Array:
+    """Return float32 values rounded to a dtype."""
+    return x.astype(np.float32).astype(dtype(name)).astype(np.float64) if np.issubdtype(x.dtype, np.floating) else x
 
 
 def _ten_bits(x: Array) -> Array:
@@ -160,7 +155,8 @@ def _ten_bits(x: Array) -> Array:
     return bits.view(np.float32).astype(np.float64)
 
 
-BFLOAT16, FLOAT16 = _cast("bfloat16"), _cast("float16")
+BFLOAT16: Final[Rounding] = partial(_cast, name="bfloat16")
+FLOAT16: Final[Rounding] = partial(_cast, name="float16")
 # What is rounded, and how. If only the factors have ten bits, it is TF32: float16 has as many, but rounds the result
 # as well.
 ROUNDINGS: Final = (

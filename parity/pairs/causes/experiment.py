@@ -1,6 +1,6 @@
 """Ask the living models of a pair what they do differently, where the recorded traces do not tell."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -21,7 +21,7 @@ from parity.diagnose.experiment.knobs import THEIRS
 from parity.diagnose.experiment.questions import Asked, Guilty, earliest, guilty, is_forward
 from parity.diagnose.place import around
 from parity.pairs.accepting.consequences import diagnosis_key
-from parity.pairs.causes.further import Questions, following, further, is_behind, to_pass
+from parity.pairs.causes.further import Questions, asked_about, following, further, is_behind, to_pass
 from parity.pairs.causes.sources import shown
 from parity.pairs.file import PairFile
 from parity.results import CaseResult, Cause
@@ -117,7 +117,7 @@ class Experiment(NamedTuple):
         for place, tries_all in ((plain, False), (self._around, True), (lambda where: MODEL, True), (plain, True)):
             silent = {where: one for where, one in unknown.items() if not described.get(where, SILENT).words}
             silent = {where: one for where, one in silent.items() if tries_all or plain(where) in compared}
-            questions |= (at_place := _asked(asked, silent, place))
+            questions |= (at_place := asked_about(asked, silent, place))
             described |= self.described(at_place)
         lines = {where: each.lines for where, each in described.items() if not each.named and all(each.lines)}
         near = {}
@@ -147,7 +147,7 @@ class Experiment(NamedTuple):
 
         result = examined.result
         without = guilty(result, examined.unequal, examined.places, examined.first, is_asked)
-        described = self.described(_asked(asked, {one.where: one for one in without}, plain))
+        described = self.described(asked_about(asked, {one.where: one for one in without}, plain))
         described = {where: told._replace(line=shown(told.line)) for where, told in described.items()}
         result.causes = with_lines(result.causes, described)
 
@@ -170,7 +170,7 @@ class Experiment(NamedTuple):
             narrow = left if place == plain else apart if place == self._around else ()
             questions = {
                 where: both_sides if where in narrow else _wider(both_sides)
-                for where, both_sides in _asked(asked, left, place).items()
+                for where, both_sides in asked_about(asked, left, place).items()
                 if not asked.is_behind(unknown[where].first, both_sides[1].module)
             }
             new = {where: each for where, each in questions.items() if _wider(each) != told.get(where)}
@@ -197,7 +197,7 @@ class Experiment(NamedTuple):
             is_new = where not in told and diagnosis_key(tensor) not in examined.same
             if tensor.kind == "activation" and is_new and where in kinds and kinds[where] in found:
                 others.setdefault(where, Guilty(where, tensor))
-        questions = _asked(asked, dict(list(others.items())[:MOST_ALIKE]), plain)
+        questions = asked_about(asked, dict(list(others.items())[:MOST_ALIKE]), plain)
         return [cause for causes_there in self._named(questions).values() for cause in causes_there]
 
     def _around(self, where: str) -> str:
@@ -272,12 +272,6 @@ class Experiment(NamedTuple):
 
     def _folder(self, side: int) -> Path:
         return (self.folder / "experiments" / self.backends[side].name).absolute()
-
-
-def _asked(asked: Asked, unknown: Mapping[str, Guilty], place: Callable[[str], str]) -> Questions:
-    """Return the questions about modules, each asked of the place that `place` returns for it."""
-    questions = {where: asked.questions(one._replace(where=place(where))) for where, one in unknown.items()}
-    return {where: both_sides for where, both_sides in questions.items() if both_sides}
 
 
 def _explains(found: Sequence[Cause]) -> bool:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from parity.diagnose.experiment.causes import causes
 from parity.diagnose.experiment.questions import Asked, Guilty, is_forward
-from parity.results import Cause, Changed
+from parity.results import Cause
 from parity.runtime.experiment import Change, Outcome, Question
 from parity.trace.keys import MODEL, plain
 from parity.verdict.traces import Unequal
@@ -23,6 +23,12 @@ MOST_PASSED: Final = 16  # tensors that differ
 MOST: Final = 3  # outputs of the model that are asked about
 Questions = dict[str, tuple[Question, Question]]  # of both sides, by what they are asked for
 Answers = Callable[[Questions], Mapping[str, tuple[Outcome, Outcome]]]
+
+
+def asked_about(asked: Asked, unknown: Mapping[str, Guilty], place: Callable[[str], str]) -> Questions:
+    """Return the questions about modules, each asked of the place that `place` returns for it."""
+    questions = {where: asked.questions(one._replace(where=place(where))) for where, one in unknown.items()}
+    return {where: both_sides for where, both_sides in questions.items() if both_sides}
 
 
 def further(
@@ -36,8 +42,7 @@ def further(
         return []
     side, changes = kept
     outputs = [tensor for tensor in unequal if is_forward(tensor) and tensor.name.startswith(MODEL)][:MOST]
-    made = {tensor.name: asked.questions(Guilty(MODEL, tensor)) for tensor in outputs}
-    questions = {name: both_sides for name, both_sides in made.items() if both_sides}
+    questions = asked_about(asked, {tensor.name: Guilty(MODEL, tensor) for tensor in outputs}, lambda name: MODEL)
     outcomes = _besides(questions, side, changes, answers)
     behind = [cause for outcome in outcomes.values() for cause in _causes(outcome, side, len(changes))]
     return list({cause.id: cause for cause in reversed(behind) if cause.id not in known}.values())
@@ -45,8 +50,7 @@ def further(
 
 def following(asked: Asked, named: Sequence[Cause], unknown: Sequence[Guilty], answers: Answers) -> set[str]:
     """Return the places, of those `unknown`, whose difference only follows from causes found elsewhere (`named`)."""
-    made = {one.where: asked.questions(one._replace(where=MODEL)) for one in unknown}
-    questions = {where: both_sides for where, both_sides in made.items() if both_sides}
+    questions = asked_about(asked, {one.where: one for one in unknown}, lambda where: MODEL)
     by_side = [[cause for cause in named if cause.changes[0].side == side] for side in SIDES]
     outcomes = [_besides(questions, *kept, answers) for found in by_side if (kept := _kept(found))]
     return {where for outcome in outcomes for where in outcome if outcome[where].same}
@@ -78,7 +82,8 @@ def _kept(named: Sequence[Cause]) -> tuple[int, list[Change]] | None:
     sides = {SIDES.index(cause.changes[0].side) for cause in named}
     if len(sides) != 1 or any(cause.changes[0].kind == "callable" for cause in named):
         return None
-    return sides.pop(), [_without_side(cause.changes[0]) for cause in named]
+    fields = Change.__struct_fields__  # all of Changed but its side
+    return sides.pop(), [Change(**{name: getattr(cause.changes[0], name) for name in fields}) for cause in named]
 
 
 def _besides(questions: Questions, side: int, changes: list[Change], answers: Answers) -> dict[str, Outcome]:
@@ -102,10 +107,6 @@ def _causes(outcome: Outcome, side: int, given: int) -> list[Cause]:
     mine, theirs = replace(outcome, found=found), Outcome()
     behind = causes(MODEL, "", *((theirs, mine) if side else (mine, theirs)))
     return [replace(cause, where=_place(side, cause)) for cause in behind]
-
-
-def _without_side(changed: Changed) -> Change:
-    return Change(**{name: getattr(changed, name) for name in Change.__struct_fields__})
 
 
 def _place(side: int, cause: Cause) -> str:

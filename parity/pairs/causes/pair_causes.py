@@ -11,6 +11,7 @@ from parity.config.pair import SEED, SUM, UNKNOWN, Pair
 from parity.diagnose.diagnosis import Examined
 from parity.diagnose.experiment.taken import TAKEN, WIRING
 from parity.diagnose.layers import dropout
+from parity.diagnose.solve import norm
 from parity.results import CaseResult, Cause
 from parity.trace import keys
 from parity.trace.keys import plain
@@ -168,7 +169,8 @@ def _name_norm(result: CaseResult, mapping: Mapping, reference: Trace, candidate
     trained = reference.manifest.layout.parameters.keys()
     torch, keras = (trace.of_kind("gradient", 0) for trace in (reference, candidate))
     repeated = {name for entry in joined if entry.combine == "sum" for name in entry.torch[1:]}
-    norms = [_norm(torch, torch.keys() & trained), _norm(keras, (keras.keys() & trained) - repeated)]
+    counted = (torch, torch.keys() & trained), (keras, (keras.keys() & trained) - repeated)
+    norms = [norm(gradients[name] for name in names) for gradients, names in counted]
     for entry in joined if repeated.isdisjoint(torch) or math.isclose(*norms, rel_tol=SAME_NORM) else ():
         if torch.keys() >= set(entry.torch):
             sides = {"torch": " and ".join(entry.torch), "keras": " and ".join(entry.keras)}
@@ -177,10 +179,6 @@ def _name_norm(result: CaseResult, mapping: Mapping, reference: Trace, candidate
             cause, where = (SUM, entry.torch[1]) if entry.combine == "sum" else (TIED, entry.torch[0])
             result.causes[scaled[0]] = replace(first, id=cause, where=where, **sides, evidence=evidence)
             return
-
-
-def _norm(gradients: Tensors, names: Collection[str]) -> float:
-    return math.sqrt(sum(float(np.vdot(gradients[name], gradients[name])) for name in names))
 
 
 def _name_buffers(result: CaseResult, mapping: Mapping) -> None:

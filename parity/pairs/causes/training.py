@@ -184,11 +184,9 @@ def explain_mode(result: CaseResult, torch: Survey, keras: Survey) -> None:
     rates = {module.path: module.facts.get("rate") for module in torch.modules}
     result.causes = [_as_mode(cause, "torch") if rates.get(plain(cause.where)) else cause for cause in result.causes]
     said = "; keras's `call` takes no `training`, and fit calls the model without it"
-    if keras.is_mode_lost:
-        result.causes = [
-            msgspec.structs.replace(cause, evidence=cause.evidence + said) if cause.id in MODES else cause
-            for cause in (_as_mode(cause, "keras") for cause in result.causes)
-        ]
+    for number, cause in enumerate(result.causes if keras.is_mode_lost else ()):
+        if (told := _as_mode(cause, "keras")).id in MODES:
+            result.causes[number] = msgspec.structs.replace(told, evidence=told.evidence + said)
 
 
 def explain_states(result: CaseResult, keras: Survey, matching: Matching | None) -> None:
