@@ -12,8 +12,11 @@ Floats = NDArray[np.float64]
 REPRODUCED = 2.0**-22  # two equal calls in float64 may differ by this fraction of the largest value
 
 
-def reproduced(first: Array, second: Array) -> bool:
-    """Return whether two float64 results of one computation are as near as rounding leaves them."""
+def reproduced(first: Array, second: Array, within: float = REPRODUCED) -> bool:
+    """Return whether two float64 results of one computation are as near as rounding leaves them.
+
+    `within`: by how much of the largest value they may be apart.
+    """
     if first.shape != second.shape:
         return False
     if first.dtype.kind != "f" or second.dtype.kind != "f":
@@ -21,7 +24,7 @@ def reproduced(first: Array, second: Array) -> bool:
     both = np.isfinite(first) & np.isfinite(second)
     scale = np.abs(first, where=both, out=np.zeros(first.shape)).max(initial=0.0)
     apart = np.subtract(first, second, where=both, out=np.zeros(first.shape))
-    return bool(np.abs(apart).max(initial=0.0) <= REPRODUCED * scale)
+    return bool(np.abs(apart).max(initial=0.0) <= within * scale)
 
 
 def digest(arrays: Iterable[tuple[str, Array]]) -> str:

@@ -300,7 +300,6 @@ def _rate(
 
 def _late(mine: Sequence[float], theirs: Sequence[float]) -> int:
     """Return by how many steps, 1 or -1, the candidate has the reference's rates later; 0 if it has others."""
-    for late, ours, own in ((1, mine[:-1], theirs[1:]), (-1, mine[1:], theirs[:-1])):
-        if len(set(ours)) > 1 and all(map(partial(math.isclose, rel_tol=SHIFTED_RATE), ours, own)):
-            return late
-    return 0
+    shifts = (1, mine[:-1], theirs[1:]), (-1, mine[1:], theirs[:-1])
+    is_near = partial(math.isclose, rel_tol=SHIFTED_RATE)
+    return next((late for late, ours, own in shifts if len(set(ours)) > 1 and all(map(is_near, ours, own))), 0)
