@@ -538,7 +538,7 @@ OTHER_DATA = ("train_ratings_fit.py", "users, items = RATINGS.T", "users, items 
     [
         pytest.param("[items, users]", "match", marks=SLOW),
         ("[users, items]", "diverged"),
-        ('{"second": items, "first": users}', "match"),
+        pytest.param('{"second": items, "first": users}', "match", marks=SLOW),
         pytest.param('{"second": users, "first": items}', "diverged", marks=SLOW),
     ],
 )
