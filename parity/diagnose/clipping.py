@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from parity.config.pair import ADDED_TO_NORM
 from parity.core.arrays import Array
 from parity.diagnose.entries import entry
 from parity.diagnose.gradients import precedes
@@ -28,7 +29,6 @@ NOISE: Final = 2.0**-36  # of the largest norm of a gradient: what may be roundi
 ROOM: Final = 1e-5  # of a norm, for what clip_grad_norm_ adds to it
 DIGITS: Final = 2  # of a limit that is told by its roundness alone; by chance one norm in 500 is so round
 ROUNDED: Final = 1e-9  # of a norm, where nothing is added to it
-ADDED: Final = 1e-6  # by clip_grad_norm_ to the norm by which it divides (torch/nn/utils/clip_grad.py)
 UNCLIPPED, TOGETHER, EACH, ELEMENTS = "none", "all parameters", "each parameter", "each element"
 
 
@@ -202,8 +202,8 @@ def _of_one_factor(factor: float, first: Applied, second: Applied) -> Clipped | 
     if abs(second.norm - theirs) > ROOM * theirs and abs(second.norm - mine) <= ROOM * mine and _is_round(mine):
         return Clipped(ROWS, "dense", "IndexedSlices")
     if 1 - ROOM * 10 < factor < 1 and _is_round(mine, ROUNDED):
-        before = ADDED * factor / (1 - factor)  # the norm before it was clipped
-        return Clipped(EPSILON, 0.0, ADDED) if before > mine else None
+        before = ADDED_TO_NORM * factor / (1 - factor)  # the norm before it was clipped
+        return Clipped(EPSILON, 0.0, ADDED_TO_NORM) if before > mine else None
     if factor < 1 - EXACT and _is_round(theirs):
         if _is_round(mine):
             return Clipped(NORM, float(f"{mine:.5g}"), float(f"{theirs:.5g}"))

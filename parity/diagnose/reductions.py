@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from parity.config import schema
+from parity.config.pair import ADDED_TO_NORM
 from parity.core.arrays import Array
 from parity.diagnose import solve
 from parity.diagnose.formula import Formula, Seen, Settings, Trait, choices_if, require
@@ -166,7 +167,7 @@ FORMULA: Final[Formula[Reduction]] = Formula(
         ),
         Trait("scope", "clip.scope", choices_if(_is_clipped, "all parameters", "each parameter", "none")),
         Trait("elementwise", "clip.value", choices_if(_is_clipped, False, True)),
-        Trait("epsilon", "clip.epsilon", choices_if(_is_clipped, 1e-6, 0.0)),
+        Trait("epsilon", "clip.epsilon", choices_if(_is_clipped, ADDED_TO_NORM, 0.0)),
         Trait("max_norm", "clip.norm", _max_norms),
     ),
     _check,

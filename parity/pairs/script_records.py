@@ -180,15 +180,7 @@ def with_names(
     is_unknown = not targets and len(left) > len(weights)  # a loop does not tell which of them is its target
     is_missing = len(targets) > 1 and not set(names.values()).issuperset(firsts.values())
     if len(weights) > 1 or is_unknown or is_missing:
-        shapes = ", ".join(str(array.shape) for array in taken.values())
-        expected = (
-            "a target, and at most a weight of each sample" if len(targets) < 2 else count(len(targets), "target")
-        )
-        expected += ", or loops that train on the same batches" if is_unknown else ""
-        raise UsageError(
-            f"{name_of(pair.torch)}: its loss takes {count(len(taken), 'tensor')} beside what the model returns "
-            f"({shapes}), expected {expected}"
-        )
+        raise _unmatched(pair, taken, len(targets), is_unknown)
     names |= dict.fromkeys(weights, SAMPLE_WEIGHT)
     renamed: dict[str, Array] = {}
     for key, array in torch.items():
@@ -199,6 +191,17 @@ def with_names(
     if SAMPLE_WEIGHT in keras and f"{SAMPLE_WEIGHT}@0" not in renamed:
         renamed |= _weights_of_counted(renamed, keras[SAMPLE_WEIGHT])
     return renamed, list(names.values())
+
+
+def _unmatched(pair: Pair, taken: Batches, targets: int, is_unknown: bool) -> UsageError:
+    """Return the error where it does not tell which of what PyTorch's loss takes are Keras's targets."""
+    shapes = ", ".join(str(array.shape) for array in taken.values())
+    expected = "a target, and at most a weight of each sample" if targets < 2 else count(targets, "target")
+    expected += ", or loops that train on the same batches" if is_unknown else ""
+    return UsageError(
+        f"{name_of(pair.torch)}: its loss takes {count(len(taken), 'tensor')} beside what the model returns "
+        f"({shapes}), expected {expected}"
+    )
 
 
 def _weights_of_counted(torch: Batches, keras: Array) -> dict[str, Array]:

@@ -124,17 +124,14 @@ def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> 
                 "of a tf.data.Dataset or of fit, and call a model for each"
             )
     names = _names_of_calls(torch.arrays)
-    states = []
+    states: list[str] = []
+    told, named = {}, {}
     if keras:
+        told = script_counterparts.held_alike(torch.arrays, keras.arrays, keras.trained.inputs)
+        named = script_counterparts.called_alike(torch.arrays, keras.arrays, trained.labels, keras.trained.labels)
         states = script_counterparts.initial_states(torch.arrays, names, trained.carried, keras.trained.inputs)
     left_out = (BATCH, FIRST, GIVEN, *(f"{name}@" for name in states))
     of_calls = {key: array for key, array in torch.arrays.items() if not key.startswith(left_out)}
-    told = script_counterparts.held_alike(torch.arrays, keras.arrays, keras.trained.inputs) if keras else {}
-    named = (
-        script_counterparts.called_alike(torch.arrays, keras.arrays, trained.labels, keras.trained.labels)
-        if keras
-        else {}
-    )
     held = told or named
     arrays, of_loss = with_names(pair, of_calls, keras.arrays if keras else {}, held)
     first = script_steps.first_step(arrays)

@@ -27,14 +27,14 @@ from parity.diagnose.experiment.operations import LEFT_OUT
 from parity.runtime.experiment import LATER, Question
 from parity.runtime.job import ExperimentJob
 
-# With no padding_idx and no ignore_index (PyTorch's default), without smoothing or clipping.
 # The first two arguments of functions of the frameworks that a port may give in the other order.
-EXCHANGED: Final = tuple(
+FIRST_TWO: Final = tuple(
     f"({one}, {other})" for one, other in (
         ("y_true", "y_pred"), ("input", "target"), ("target", "output"), ("labels", "logits"), ("x1", "x2"),
         ("a", "b"), ("x", "y"), ("predictions", "targets"),
     )
 )  # fmt: skip
+# With no padding_idx and no ignore_index (PyTorch's default), without smoothing or clipping.
 SWITCHED_OFF: Final[Mapping[type, Sequence[Any]]] = {int: (None, -100), float: (0.0, None)}
 MOST_SIZES: Final = 2  # that are tried first
 MOST_ALIKE: Final = 3  # values of the other side's settings of the same name that are tried before
@@ -81,7 +81,7 @@ def known_settings(question: Question, live: Live) -> Known:
     named += [*masks.knobs(*live.arguments(), question.masks, live.array, live.like), *knobs.tensors(*live.arguments())]
     own = [each for each in run if each.is_models]
     in_code = [knob for find in IN_CODE for each in own for knob in find(each) if each.is_at(knob.source)]
-    in_code += [knob for each in run if not each.is_models for knob in code.exchanged(each) if knob.value in EXCHANGED]
+    in_code += [knob for each in run if not each.is_models for knob in code.exchanged(each) if knob.value in FIRST_TWO]
     in_code += [knob for knob in in_graphs if knob.kind != "attribute"]
     values = [plain(knob.value) for knob in (*named, *in_code)]
     settings = [value for value in values if not isinstance(value, str) or knobs.WORD.fullmatch(value)]

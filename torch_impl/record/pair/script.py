@@ -61,9 +61,8 @@ class Script(script.Script):
         self.copies: list[script_calls.Copy] = []  # models beside the trained one that begin as copies of it
         self.outputs: dict[str | int, list[int]] = {}  # the shapes of what the model returns, by its key or index
         self.carried: set[str] = set()  # what the model is given of what it has returned in the step before
-        self.compared: list[
-            int | None
-        ] = []  # the number of the output that is compared with each of what the loss takes
+        # The number of the output that is compared with each of what the loss takes.
+        self.compared: list[int | None] = []
         self.labels: dict[str, list[str]] = {}  # what the code calls that which model and loss are given, by its name
         self._begin_step(None)
 

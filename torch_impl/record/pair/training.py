@@ -17,7 +17,7 @@ from torch.nn.utils import clip_grad
 from torch.optim import Adam, Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from parity.config.pair import SAMPLE_WEIGHT, TARGET
+from parity.config.pair import ADDED_TO_NORM, SAMPLE_WEIGHT, TARGET
 from parity.config.schema import Case
 from parity.core.patches import Original, around
 from parity.core.program import load
@@ -29,8 +29,6 @@ from torch_impl.record.pair import losses
 from torch_impl.record.pair.build import Inputs, call, tensor, tensors, user_errors
 from torch_impl.record.pair.optimizers import Before, Gradients, StepObserver, made
 from torch_impl.record.pair.sides import Setup
-
-ADDED = 1e-6  # to the norm, by clip_grad_norm_
 
 
 class Batch(NamedTuple):
@@ -225,13 +223,13 @@ def epsilons(is_held: bool) -> Iterator[set[Optimizer]]:
 def norms(is_held: bool) -> Iterator[list[float]]:
     """Let gradients be divided by their norm itself if `is_held`; yield the norms by which they were clipped.
 
-    `clip_grad_norm_` divides by the norm plus ADDED (torch/nn/utils/clip_grad.py).
+    `clip_grad_norm_` divides by the norm plus ADDED_TO_NORM.
     """
     clipped: list[float] = []
 
     def scale(clip: Original, parameters: Any, most: float, norm: torch.Tensor, *further: Any) -> None:
         clipped.extend([float(norm)] if norm > most else [])
-        clip(parameters, most, norm - ADDED, *further)
+        clip(parameters, most, norm - ADDED_TO_NORM, *further)
 
     with around(clip_grad, "_clip_grads_with_norm_", scale) if is_held else nullcontext():
         yield clipped
