@@ -129,16 +129,18 @@ def _record(folder: str, gigabytes: str) -> str:
     sizes = [total // 2, *[SMALL] * (total // 2 // SMALL)]
     files, digests = {}, {}
     for run, dtype in RUNS.items():
-        recorder = Recorder(Path(folder) / run / "rank-0", steps=2, every=1)
+        recorder = Recorder(Path(folder) / run / "rank-0", steps=1, every=1)
         for kinds in (("parameter",), ("gradient", "parameter")):
             for kind in kinds:
                 for number, size in enumerate(sizes):
                     recorder.add(kind, f"layer{number}.weight", _values(folder, recorder.step, kind, size, dtype))
             recorder.next_step()
+        recorder.add("activation", "layer0", _values(folder, recorder.step, "activation", SMALL, dtype))  # evaluation
+        recorder.next_step()
         files.update({f"{run}/rank-0/{stem}": keys for stem, keys in recorder.files.items()})
         digests.update({f"{run}/rank-0/{stem}": digest for stem, digest in recorder.digests.items()})
     facts = Manifest(
-        case=cases.resolve("simple_block/single", {"steps": 2}),
+        case=cases.resolve("simple_block/single", {"steps": 1}),
         backend=Path(folder).name,
         data={"source": "synthetic", "sha256": "0"},
         versions={},

@@ -10,7 +10,8 @@ from parity.results import CaseResult, Cause
 from parity.runtime.survey import Made, Survey
 from parity.trace.mapping import PairContext
 
-OPTIMIZERS = ("sgd.", "adam.", "adamw.", "weight_decay.", "clip.")  # the ids of causes in an optimizer
+# The ids of causes in an optimizer.
+OF_OPTIMIZERS = "sgd. adam. adamw. adamax. adagrad. adadelta. nadam. rmsprop. optimizer. schedule. weight_decay. clip.".split()
 
 
 def add_sources(result: CaseResult, keras: Survey, context: PairContext) -> None:
@@ -30,7 +31,7 @@ def _source(cause: Cause, keras: Survey, context: PairContext) -> str:
 
 def makers_of(cause: Cause, keras: Survey, context: PairContext) -> Iterator[tuple[Made, list[Made]]]:
     """Yield how the layers of a cause, or the optimizer, were made, each with the layers around it."""
-    if cause.id.startswith(OPTIMIZERS):
+    if cause.id.startswith(tuple(OF_OPTIMIZERS)):
         yield from [(keras.optimizer, [])] if keras.optimizer else []
         return
     for path in layers(cause.where, keras, context):
