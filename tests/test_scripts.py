@@ -381,6 +381,7 @@ FAULTS = {
         "code.constant"),
     "sample": ("vae", [("train_vae.py", "ops.exp(0.5 * deviation) *", "ops.exp(deviation) *")], "module.wiring"),
     "seed": ("vae", [("train_vae.py", "seed=self.seed)", "seed=7)")], "dropout.seed"),
+    "factor": ("loop", [("train.py", "model(images), labels", "2.0 * model(images), labels")], "code.function"),
     "sum": ("loop", [("train_loop.py", "reduce_mean(tf.nn", "reduce_sum(tf.nn")], "code.function"),
     "traced": ("loop", TRACED, "fit.graph"),
     "between": ("fit", [("train_fit.py", FIT, f"{BATCHES}    model.layers[-1].bias.assign_add([1.0] * CLASSES)")],

@@ -206,7 +206,7 @@ class Lines:
             line = self.at(frame)
             if (kind := self.kind(line[0])) not in passing:
                 return self._text(*line) if kind == USER else ""
-        return ""
+        return self._standing[-1] if self._standing else ""
 
     def within(self, path: str) -> bool:
         """Return whether a function of this file or folder ("keras/src/trainers/") is running."""

@@ -41,7 +41,9 @@ FUNCTIONS = (
 )
 SUMS = ("add", "sub", "mul", "minimum", "maximum", "min", "max")  # of two tensors
 WHERE, SUB = "where", "sub"
-ARITHMETIC = ("add", "sub", "rsub", "mul", "div", "pow", "matmul")
+# Of a tensor and a number, by the sign that is written for each.
+SIGNED = {"add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**"}
+ARITHMETIC = (*SIGNED, "rsub", "matmul")
 ATTENTION, SOFTMAX = "scaled_dot_product_attention", "softmax"
 ATTENTION_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
 
@@ -68,11 +70,13 @@ class _OfOne(NamedTuple):
         return self.function(x, *self.args[1:], **self.kwargs)
 
 
-def operations(replay: Callable[[], Any], place: Callable[[], str], is_paused: Callable[[], bool]) -> list[Knob]:
+def operations(
+    replay: Callable[[], Any], place: Callable[[], str], is_paused: Callable[[], bool], has_code: bool
+) -> list[Knob]:
     """Return the ops of `replay`, which calls a module again, that can be done in another way.
 
     `place` returns the path of the innermost module that is being called, and `is_paused` whether what is running now
-    is to be left out.
+    is to be left out. `has_code` says that the code which calls them is run again, where numbers can be others.
     """
     variants: list[Operation] = []
     calls_by_result: dict[int, _OfOne] = {}
@@ -83,7 +87,7 @@ def operations(replay: Callable[[], Any], place: Callable[[], str], is_paused: C
             made = list(_operations(name, number, args, kwargs, result))
             call = _OfOne(name, number, function, args, kwargs, result)
             if call.is_taken:
-                made += _of_one(call, calls_by_result.get(id(args[0])))
+                made += _of_one(call, calls_by_result.get(id(args[0])), has_code)
                 calls_by_result[id(result)] = call
             variants.extend(each._replace(source=source.nearest(), path=place()) for each in made)
         return result
@@ -158,9 +162,12 @@ def _operations(name: str, number: int, args: tuple, kwargs: Given, result: Any)
         yield Operation(name, number, ways.FUNCTION, CODE, name, {ways.LEFT_OUT: _left_out})
 
 
-def _of_one(call: _OfOne, before: _OfOne | None) -> Iterator[Operation]:
+def _of_one(call: _OfOne, before: _OfOne | None, has_code: bool) -> Iterator[Operation]:
     """Yield a call that can be left out, and the one before it, of whose result it is, that may belong behind it."""
     name, x, result = call.name, call.args[0], call.returned
+    if not has_code and name in SIGNED and len(call.args) > 1:
+        text = f"{SIGNED[name]} {call.args[1]}"
+        yield Operation(name, call.number, ways.FUNCTION, CODE, text, {ways.LEFT_OUT: _left_out})
     is_other = name not in (*FUNCTIONS, *TRANSPOSES, *ARITHMETIC)  # whose operator is changed in the code
     if is_other and x.shape == result.shape and not _are_equal(x, result):
         yield Operation(name, call.number, ways.FUNCTION, CODE, name, {ways.LEFT_OUT: _left_out})
