@@ -5,7 +5,7 @@ them.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -45,29 +45,42 @@ WHERE, SUB = "where", "sub"
 SIGNED = {"add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**"}
 ARITHMETIC = (*SIGNED, "rsub", "matmul")
 ATTENTION, SOFTMAX = "scaled_dot_product_attention", "softmax"
+Variant = Callable[[Function, tuple, Given], torch.Tensor]
 ATTENTION_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
 
 
-class _OfOne(NamedTuple):
-    """A call of a function by the user's own code; `is_taken`: of one tensor of floats, which makes another such."""
+class _Call(NamedTuple):
+    """A call of a function, which returned a tensor; `takes`: at which positions it was given tensors of floats."""
 
     name: str
     number: int
     function: Function
     args: tuple
     kwargs: Given
-    returned: Any
+    returned: torch.Tensor
+    takes: list[int]
 
     @property
-    def is_taken(self) -> bool:
+    def is_of_one(self) -> bool:
+        """Return whether it is a function of one tensor, the first argument."""
         tensors = [each for each in tree_leaves((self.args, self.kwargs)) if isinstance(each, torch.Tensor)]
-        is_one = len(tensors) == 1 and isinstance(self.returned, torch.Tensor) and tensors[0] is self.args[0]
-        are_floats = is_one and tensors[0].is_floating_point() and self.returned.is_floating_point()
-        return are_floats and self.name not in REPEATS and source.direct() != ""
+        return self.takes == [0] and len(tensors) == 1
 
-    def again(self, x: torch.Tensor) -> torch.Tensor:
-        """Call it with another tensor."""
-        return self.function(x, *self.args[1:], **self.kwargs)
+    def again(self, x: torch.Tensor, at: int) -> torch.Tensor:
+        """Call it with another tensor at a position."""
+        return self.function(*self.args[:at], x, *self.args[at + 1 :], **self.kwargs)
+
+
+def _call(name: str, number: int, function: Function, args: tuple, kwargs: Given, result: Any) -> _Call | None:
+    """Return a call of a function by the user's own code, if it makes a tensor of floats of such tensors."""
+    if not _is_of_floats(result) or name in REPEATS or name.endswith("_") or not source.direct():
+        return None
+    takes = [at for at, each in enumerate(args) if _is_of_floats(each)]
+    return _Call(name, number, function, args, kwargs, result, takes) if takes else None
+
+
+def _is_of_floats(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
 def operations(
@@ -79,15 +92,18 @@ def operations(
     is to be left out. `has_code` says that the code which calls them is run again, where numbers can be others.
     """
     variants: list[Operation] = []
-    calls_by_result: dict[int, _OfOne] = {}
+    calls_by_result: dict[int, _Call] = {}
+    counts: dict[int, None] = {}  # over which a loss may be averaged
 
     def note(name: str, number: int, function: Function, args: tuple, kwargs: Given) -> Any:
         result = op_variants.remembered(name, args, kwargs, function(*args, **kwargs))
         if not is_paused():
             made = list(_operations(name, number, args, kwargs, result))
-            call = _OfOne(name, number, function, args, kwargs, result)
-            if call.is_taken:
-                made += _of_one(call, calls_by_result.get(id(args[0])), has_code)
+            if not has_code:
+                counts.update(dict.fromkeys(count for each in args for count in op_variants.counted(each)))
+                made += op_variants.of_average(name, number, args, kwargs, result, counts)
+            if call := _call(name, number, function, args, kwargs, result):
+                made += _left_out_or_exchanged(call, calls_by_result, has_code)
                 calls_by_result[id(result)] = call
             variants.extend(each._replace(source=source.nearest(), path=place()) for each in made)
         return result
@@ -162,28 +178,49 @@ def _operations(name: str, number: int, args: tuple, kwargs: Given, result: Any)
         yield Operation(name, number, ways.FUNCTION, CODE, name, {ways.LEFT_OUT: _left_out})
 
 
-def _of_one(call: _OfOne, before: _OfOne | None, has_code: bool) -> Iterator[Operation]:
-    """Yield a call that can be left out, and the one before it, of whose result it is, that may belong behind it."""
-    name, x, result = call.name, call.args[0], call.returned
-    if not has_code and name in SIGNED and len(call.args) > 1:
-        text = f"{SIGNED[name]} {call.args[1]}"
-        yield Operation(name, call.number, ways.FUNCTION, CODE, text, {ways.LEFT_OUT: _left_out})
+def _left_out_or_exchanged(call: _Call, calls_by_result: Mapping[int, _Call], has_code: bool) -> Iterator[Operation]:
+    """Yield a call that can be left out, and those of whose results it is, which may belong behind it."""
+    name, number, x = call.name, call.number, call.args[call.takes[0]]
     is_other = name not in (*FUNCTIONS, *TRANSPOSES, *ARITHMETIC)  # whose operator is changed in the code
-    if is_other and x.shape == result.shape and not _are_equal(x, result):
-        yield Operation(name, call.number, ways.FUNCTION, CODE, name, {ways.LEFT_OUT: _left_out})
-    if before is None:
-        return
+    if call.is_of_one and not has_code and name in SIGNED and len(call.args) > 1:
+        yield Operation(name, number, ways.FUNCTION, CODE, f"{SIGNED[name]} {call.args[1]}", {ways.LEFT_OUT: _left_out})
+    elif call.is_of_one and is_other and x.shape == call.returned.shape and not _are_equal(x, call.returned):
+        yield Operation(name, number, ways.FUNCTION, CODE, name, {ways.LEFT_OUT: _left_out})
+    for at in call.takes:
+        before = calls_by_result.get(id(call.args[at]))
+        for inner in before.takes if before else ():
+            if before and _differ_exchanged(call, at, before, inner):
+                first, second = _exchanging(inner)
+                moved, behind = (f"`{each.name.strip('_')}`" for each in (before, call))
+                ways_told = {f"{moved} {ways.BEHIND} {behind}": first}
+                yield Operation(
+                    before.name, before.number, ways.ORDER, ways.LAYERS, f"{moved} before {behind}",
+                    ways_told, also={(name, number): second},
+                )  # fmt: skip
+
+
+def _differ_exchanged(call: _Call, at: int, before: _Call, inner: int) -> bool:
+    """Return whether two calls can be made in the other order, and then return something else of the same shape."""
     try:
-        exchanged = before.again(call.again(before.args[0]))
+        exchanged = before.again(call.again(before.args[inner], at), inner)
     except (RuntimeError, TypeError, ValueError, IndexError):  # an axis that is not there
-        return
-    if exchanged.shape == result.shape and not _are_equal(exchanged, result):
-        moved, behind = (f"`{each.name.strip('_')}`" for each in (before, call))
-        others = {(name, call.number): lambda function, args, kwargs: before.again(function(*args, **kwargs))}
-        yield Operation(
-            before.name, before.number, ways.ORDER, ways.LAYERS, f"{moved} {ways.IN_PLACE}",
-            {f"{moved} {ways.BEHIND} {behind}": _left_out}, also=others,
-        )  # fmt: skip
+        return False
+    return exchanged.shape == call.returned.shape and not _are_equal(exchanged, call.returned)
+
+
+def _exchanging(inner: int) -> tuple[Variant, Variant]:
+    """Return what two calls do that are made in the other order: the first passes on its argument at a position."""
+    held: list[tuple[Function, tuple, Given]] = []
+
+    def first(function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
+        held[:] = [(function, args, kwargs)]
+        return args[inner]
+
+    def second(function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
+        before, given, named = held[0]
+        return before(*given[:inner], function(*args, **kwargs), *given[inner + 1 :], **named)
+
+    return first, second
 
 
 def _are_equal(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -6,7 +6,7 @@ for large differences otherwise.
 """
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -171,7 +171,7 @@ def _exchanged(function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
 
 SMOOTH, HUBER = "smooth_l1_loss", "huber_loss"
 LOSSES = ("cross_entropy", "nll_loss", "binary_cross_entropy_with_logits", SMOOTH, HUBER)
-OVER_ALL = "over all"
+OVER_ALL, MEAN = "over all", "mean"
 
 
 def of_loss(name: str, number: int, args: tuple, kwargs: Given) -> Iterator[Operation]:
@@ -200,6 +200,31 @@ def of_loss(name: str, number: int, args: tuple, kwargs: Given) -> Iterator[Oper
     if of_class is not None:
         others = {ways.LEFT_OUT: partial(_with, {"pos_weight": None}), "of class 0": _of_other_class}
         yield Operation(name, number, "class_weight", "loss", "of class 1", others)
+
+
+def of_average(
+    name: str, number: int, args: tuple, kwargs: Given, result: Any, counts: Iterable[int]
+) -> Iterator[Operation]:
+    """Yield a call that averages all that it is given, with the averages over other `counts`."""
+    if not isinstance(result, torch.Tensor) or result.ndim or name not in (MEAN, *LOSSES):
+        return
+    given = {"target": args[0], "reduction": MEAN} if name == MEAN else _given(name, args, kwargs)
+    if given["reduction"] == MEAN:
+        over = given["target"].numel()
+        others = {f"over {count}": partial(_scaled, over / count) for count in counts if count not in (0, over)}
+        yield Operation(name, number, ways.NORMALISATION, "loss", f"over {over}", others)
+
+
+def counted(value: Any) -> Iterator[int]:
+    """Yield how many rows a tensor has, and how many of its elements a mask chooses."""
+    if isinstance(value, torch.Tensor) and value.ndim:
+        yield len(value)
+        if value.dtype == torch.bool or (value.is_floating_point() and bool(((value == 0) | (value == 1)).all())):
+            yield int(value.sum())
+
+
+def _scaled(factor: float, function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
+    return factor * function(*args, **kwargs)
 
 
 def _given(name: str, args: tuple, kwargs: Given) -> Given:

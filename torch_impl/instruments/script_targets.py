@@ -93,6 +93,9 @@ class StepData:
             is_made = not sources or sources & (self._of_data | inputs.keys())
             if is_of_outputs or (self._loss_inputs and is_made):
                 return self.tape.remade(tensor, given)
+            if is_made:  # of outputs and of what no function has taken alone beside these
+                rest = (each for each in self.tape.leaves(tensor) if id(each) not in self._of_data)
+                return self.tape.remade(tensor, given | {id(each): self._for_loss(each) for each in rest})
             source = tensor if sources & inputs.keys() else self.tape.source(tensor)
             is_table = source.numel() > tensor.numel() and source.is_floating_point()  # one column is the target
             if not source.dim() or source.numel() % samples or is_table:
@@ -169,11 +172,16 @@ class LossTape(TorchFunctionMode):
         """Return by id() what the functions have made a tensor of: the tensor itself, if none has made it."""
         return self._sources.get(id(tensor), frozenset([id(tensor)]))
 
+    def leaves(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """Return the tensors of which the functions have made this one."""
+        taken = (each for applied in self._applied for each in tree_leaves((applied.args, applied.kwargs)))
+        of = self.sources(tensor)
+        return list({id(each): each for each in taken if isinstance(each, torch.Tensor) and id(each) in of}.values())
+
     def source(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the one tensor of which the functions have made this one, or this one itself."""
-        leaves = (each for applied in self._applied for each in tree_leaves((applied.args, applied.kwargs)))
-        of = self.sources(tensor)
-        return next((each for each in leaves if isinstance(each, torch.Tensor) and of == {id(each)}), tensor)
+        leaves = self.leaves(tensor)
+        return leaves[0] if len(self.sources(tensor)) == len(leaves) == 1 else tensor
 
     def beside(self, tensor: torch.Tensor) -> int | None:
         """Return the number of the only output that the first function takes which takes both it and a tensor."""

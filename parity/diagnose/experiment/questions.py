@@ -128,6 +128,11 @@ class Asked:
         )
 
     @property
+    def output(self) -> Unequal | None:
+        """Return the first of the model's outputs that differ."""
+        return next((tensor for tensor in self._forward if tensor.name.startswith(MODEL)), None)
+
+    @property
     def is_large(self) -> bool:
         """Return whether each call of the model takes long."""
         return self._torch.is_large

@@ -180,8 +180,21 @@ class Experiment(NamedTuple):
             gets_other = {where for where in apart if asked.is_first(left[where])}
             named |= {where: [] for where in found.keys() - partly.keys() - named.keys() - gets_other}
             told |= {where: _wider(both_sides) for where, both_sides in questions.items()}
-        either = partly | named
+        either = partly | self._by_outcome(asked, unknown, named) | named
         return {where: either[where] for where in unknown if where in either}
+
+    def _by_outcome(
+        self, asked: Asked, unknown: dict[str, Guilty], named: dict[str, list[Cause]]
+    ) -> dict[str, list[Cause]]:
+        """Return the causes at the first place, if none is named, by which the model returns what the other's does.
+
+        What its module returns may have been compared with something else, as one with an activation is.
+        """
+        first, output = next(iter(unknown), ""), asked.output
+        if named or output is None or asked.is_large or unknown[first].first is output:
+            return {}
+        questions = asked_about(asked, {first: Guilty(MODEL, output)}, lambda where: MODEL)
+        return {where: found for where, found in self._named(questions).items() if _explains(found)}
 
     def _alike(self, asked: Asked, places: set[str], examined: Examined) -> list[Cause]:
         """Return the causes at further modules of the kinds for which one was found, and which no formula explains.

@@ -11,7 +11,10 @@ from parity.runtime.survey import Made, Survey
 from parity.trace.mapping import PairContext
 
 # The ids of causes in an optimizer.
-OF_OPTIMIZERS = "sgd. adam. adamw. adamax. adagrad. adadelta. nadam. rmsprop. optimizer. schedule. weight_decay. clip.".split()
+OF_OPTIMIZERS = (
+    *("sgd.", "adam.", "adamw.", "adamax.", "adagrad.", "adadelta.", "nadam.", "rmsprop."),
+    *("optimizer.", "schedule.", "weight_decay.", "clip."),
+)
 
 
 def add_sources(result: CaseResult, keras: Survey, context: PairContext) -> None:
@@ -31,7 +34,7 @@ def _source(cause: Cause, keras: Survey, context: PairContext) -> str:
 
 def makers_of(cause: Cause, keras: Survey, context: PairContext) -> Iterator[tuple[Made, list[Made]]]:
     """Yield how the layers of a cause, or the optimizer, were made, each with the layers around it."""
-    if cause.id.startswith(tuple(OF_OPTIMIZERS)):
+    if cause.id.startswith(OF_OPTIMIZERS):
         yield from [(keras.optimizer, [])] if keras.optimizer else []
         return
     for path in layers(cause.where, keras, context):

@@ -214,15 +214,29 @@ def _as_mode(cause: Cause, side: str) -> Cause:
 
 
 def explain_masks(result: CaseResult, torch: Survey, keras: Survey, ours: Tensors, theirs: Tensors) -> None:
-    """Name masks for other sizes where training alone parts for no known cause; `ours`, `theirs`: of inference."""
+    """Name masks for other sizes where training alone parts for no known cause, or for a dropout of one side alone.
+
+    Of several dropouts, that is one which stands elsewhere on the other side. `ours`, `theirs`: of inference.
+    """
     rehearsals = [side.rehearsal for side in (torch, keras)]
     drawn = [Counter(each.masks) for each in rehearsals if each.drawn]  # none of a model that could not be rehearsed
-    unknown = [cause for cause in result.causes if cause.id == UNKNOWN]
-    if unknown and len(drawn) == 2 and drawn[0] != drawn[1] and agrees(torch, ours, theirs):
-        sides = [sorted(further.elements()) for further in (drawn[0] - drawn[1], drawn[1] - drawn[0])]
+    if len(drawn) < 2 or drawn[0] == drawn[1]:
+        return
+    sides = [sorted(further.elements()) for further in (drawn[0] - drawn[1], drawn[1] - drawn[0])]
+    named = [cause for cause in result.causes if cause.id == UNKNOWN or (_is_one_sided(cause) and all(sides))]
+    if named and agrees(torch, ours, theirs):
         values = [
             f"masks for {', '.join(map(str, sizes))} elements" if sizes else "no further masks" for sizes in sides
         ]
         evidence = "in inference both return the same; a training pass draws other masks on each side"
-        named = msgspec.structs.replace(unknown[0], id=PLACE, torch=values[0], keras=values[1], evidence=evidence)
-        result.causes = [named if cause is unknown[0] else cause for cause in result.causes]
+        if named[0].evidence and named[0].id != UNKNOWN:
+            evidence = f"{evidence}; {named[0].evidence}"
+        named[1:] = [each for each in named[1:] if _is_one_sided(each)]  # the other place of the same dropout
+        place = msgspec.structs.replace(named[0], id=PLACE, torch=values[0], keras=values[1], evidence=evidence)
+        causes = [place if each is named[0] else each for each in result.causes]
+        result.causes = [each for each in causes if not any(each is other for other in named[1:])]
+
+
+def _is_one_sided(cause: Cause) -> bool:
+    """Return whether one side drops something where the other drops nothing."""
+    return cause.id == "dropout.rate" and bool(cause.torch) != bool(cause.keras)
