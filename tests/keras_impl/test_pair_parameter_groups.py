@@ -47,7 +47,7 @@ def test_a_derived_class_states_what_its_base_does_and_nothing_is_known_of_anoth
 
     (group,) = groups(built(Own(0.5)), BY_NAME)
     assert (group.settings["kind"], group.settings["learning_rate"]) == ("sgd", 0.5)
-    for optimizer in (optimizers.Ftrl(), optimizers.SGD(0.1, use_ema=True)):
+    for optimizer in (optimizers.Ftrl(), optimizers.SGD(0.1, use_ema=True, ema_overwrite_frequency=1)):
         assert groups(built(optimizer), BY_NAME) == []
 
 

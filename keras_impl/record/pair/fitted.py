@@ -147,7 +147,7 @@ def _trained(run: Run, begin: Begin | None, in_graph: bool = False, is_nudged: b
         else:
             for batch in batches:
                 training.run(batch)
-            training.finish()
+            training.finish(is_whole=True)
         outputs = build.call(model, run.case.model, batches[0].inputs)
     returned = np.concatenate([array(each).reshape(-1) for each in flat(outputs)])
     return {name: array(variable) for name, variable in named.items()} | {MODEL: returned}

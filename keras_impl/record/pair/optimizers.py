@@ -88,12 +88,12 @@ class Joint:
 def groups(optimizer: Optimizer, parameters: Mapping[str, Any]) -> list[ParameterGroup]:
     """Return the groups of an optimizer's variables, by canonical names; none if its formula is not known.
 
-    None either if it keeps an average of the weights. A class that is derived from a known one may do otherwise than
-    its settings say.
+    None either if it puts an average of the weights in their place between steps. A class that is derived from a known
+    one may do otherwise than its settings say.
     """
     number = rate(optimizer)
     stated = next((SETTINGS[kind] for kind in type(optimizer).__mro__ if kind in SETTINGS), None)
-    if stated is None or optimizer.use_ema or number is None:
+    if stated is None or (optimizer.use_ema and optimizer.ema_overwrite_frequency) or number is None:
         return []
     read = {name: value(optimizer) if callable(value) else value for name, value in stated.items()}
     shared = {"learning_rate": number, **read}

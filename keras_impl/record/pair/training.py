@@ -260,9 +260,12 @@ class Training:
         packed = data_adapter_utils.pack_x_y_sample_weight(x, target, batch.sample_weight)
         return x if fit and fit.is_whole(taken) else packed
 
-    def finish(self) -> None:
-        """End the training as `fit` does, by an average of the weights; that of a script goes on behind the steps."""
-        if self.model.trainable_variables and not self.pair.train.keras_step and not self._fit:
+    def finish(self, is_whole: bool = False) -> None:
+        """End the training as `fit` does, by an average of the weights.
+
+        That of a script goes on behind the recorded steps; with `is_whole` these are all.
+        """
+        if self.model.trainable_variables and not self.pair.train.keras_step and (is_whole or not self._fit):
             self.optimizer.finalize_variable_values(self.model.trainable_variables)
 
     def _observed(self) -> ExitStack:

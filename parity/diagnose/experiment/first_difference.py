@@ -265,10 +265,10 @@ def _nearest(here: list[Parting], there: list[Parting], one: Graph) -> tuple[Par
     if not here or not there:
         return (here[0] if here else None), (there[0] if there else None)
 
-    def rank(pair: tuple[Parting, Parting]) -> tuple[bool, float]:
-        known = set[int]().union(*(one.matched.get(number, ()) for number in pair[0].inputs))
+    def rank(pair: tuple[Parting, Parting]) -> tuple[int, float]:
+        shared = sum(not pair[1].inputs.isdisjoint(one.matched.get(number, ())) for number in pair[0].inputs)
         distance = ops.apart(pair[0].output, pair[1].output)
-        return not known & pair[1].inputs, 2.0 if distance is None else distance
+        return -shared, 2.0 if distance is None else distance
 
     return min(((first, second) for first in here for second in there), key=rank)
 

@@ -1,13 +1,14 @@
 """How two ops where calls part are related: given other tensors, along other axes, shifted, or one behind the other."""
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
 import numpy as np
 
 from parity.core.arrays import Array
-from parity.diagnose.experiment.first_difference import FLOAT32, Difference, Parting, computed, places
+from parity.core.wording import listed
+from parity.diagnose.experiment.first_difference import FLOAT32, Difference, Graph, Parting, computed, places
 from parity.diagnose.experiment.taken import WIRING, Named, numbers
 
 ALIGNED, LOOKED_UP, SHIFTED = "operands.axes", "lookup.indices", "code.shift"
@@ -17,6 +18,7 @@ ELEMENTWISE: Final[Mapping[str, Callable[..., Array]]] = {
 }  # fmt: skip
 FURTHER: Final = {"add": "plus", "subtract": "minus", "multiply": "times", "divide": "divided by"}
 MOST_AXES: Final = 4
+MOST_STEPS: Final = 4  # ops that are listed
 FARTHEST: Final = 3  # numbers along an axis by which one tensor may be shifted against another
 FEWEST: Final = 8  # numbers of a shifted tensor
 
@@ -37,6 +39,44 @@ def continued(difference: Difference) -> Named | None:
     further = f"{FURTHER[kind]} {longer.result(rest.pop())}"
     words = f"{places(difference)}: what one returns is the other's"
     return Named(WIRING, further, AS_IT_IS, words) if is_torch else Named(WIRING, AS_IT_IS, further, words)
+
+
+def bypassed(torch: Parting, keras: Parting, difference: Difference) -> Named | None:
+    """Return that one side's op takes a tensor of which the other side makes something else before a like op."""
+    for (op, graph), longer in zip(
+        zip((torch, keras), difference.graphs, strict=True), difference.graphs[::-1], strict=True
+    ):
+        for number in longer.apart():
+            counterparts = {each: longer.matched.get(each, set()) & op.inputs for each in longer.inputs(number)}
+            made = [each for each, partners in counterparts.items() if not partners and each in longer.makers]
+            rest = list(op.inputs.difference(*counterparts.values()))
+            is_like = computed(longer.makers[number].name) == computed(op.name) and any(counterparts.values())
+            if is_like and len(made) == len(rest) == 1 and _is_kept(longer, made[0], graph, rest[0]):
+                path = _path(longer, made[0], graph.matched.get(rest[0], set()))
+                steps = listed([longer.made(each) for each in path], MOST_STEPS)
+                values = [f"what {steps} make of it", AS_IT_IS]
+                first, second = values if graph is difference.graphs[1] else values[::-1]
+                words = f"{places(difference)}: a like op takes {graph.result(rest[0])} as it is on one side"
+                return Named(WIRING, first, second, words) if path else None
+    return None
+
+
+def _is_kept(longer: Graph, made: int, graph: Graph, taken: int) -> bool:
+    """Return whether a tensor without a counterpart has as many numbers as the one that is taken in its place."""
+    is_known = made in longer.values and taken in graph.values and made not in longer.matched
+    return is_known and longer.values[made].size == graph.values[taken].size > 1
+
+
+def _path(graph: Graph, number: int, origins: Collection[int]) -> list[int]:
+    """Return the tensors that are made one of the other from one of the origins on, up to a tensor; [] if none is."""
+    if number not in graph.makers or graph.matched.get(number):
+        return []
+    for each in graph.inputs(number):
+        if each in origins:
+            return [number]
+        if path := _path(graph, each, origins):
+            return [*path, number]
+    return []
 
 
 def given_another(torch: Parting, keras: Parting, difference: Difference) -> Named | None:

@@ -191,7 +191,7 @@ class Experiment(NamedTuple):
         What its module returns may have been compared with something else, as one with an activation is.
         """
         first, output = next(iter(unknown), ""), asked.output
-        if named or output is None or asked.is_large or unknown[first].first is output:
+        if not unknown or named or output is None or asked.is_large or unknown[first].first is output:
             return {}
         questions = asked_about(asked, {first: Guilty(MODEL, output)}, lambda where: MODEL)
         return {where: found for where, found in self._named(questions).items() if _explains(found)}
