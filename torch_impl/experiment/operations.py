@@ -40,6 +40,8 @@ FUNCTIONS = (
     *("clip", "masked_fill", "triu", "tril", "roll", "flip", "neg", "round", "reciprocal", "rsqrt"),
 )
 SUMS = ("add", "sub", "mul", "minimum", "maximum", "min", "max")  # of two tensors
+LOGIC = {"__and__": "&", "__or__": "|", "logical_and": "&", "logical_or": "|"}  # of two masks, by sign
+COMPARED = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}  # what makes a mask
 WHERE, SUB = "where", "sub"
 # Of a tensor and a number, by the sign that is written for each.
 SIGNED = {"add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**"}
@@ -160,14 +162,16 @@ def _operations(name: str, number: int, args: tuple, kwargs: Given, result: Any)
         yield from of_windows(name, number, args, kwargs, result)
     elif name == PAD:
         yield from of_pad(number, args, kwargs)
-    elif name in SUMS or (name == WHERE and len(args) > 2):
+    elif name in (*SUMS, *LOGIC) or (name == WHERE and len(args) > 2):
         chosen = range(1 if name == WHERE else 0, len(args))  # a choice has its condition before the two
         both = zip((ways.FIRST, ways.SECOND), chosen, strict=False)
         whole = {text: partial(_alone, at, result.shape) for text, at in both if _may_fill(args[at], result.shape)}
         is_of_two = name == SUB and len(args) > 1 and isinstance(args[1], torch.Tensor)
         whole = (whole if len(whole) > 1 else {}) | ({ways.EXCHANGED: _exchanged} if is_of_two else {})
         if whole:
-            yield Operation(name, number, ways.SUM, "module", name, whole)
+            yield Operation(name, number, ways.SUM, "module", (SIGNED | LOGIC).get(name, name), whole)
+    elif name in COMPARED and result.ndim:
+        yield Operation(name, number, "missing", "mask", COMPARED[name], {ways.LEFT_OUT: _all})
     elif name in op_variants.LOSSES:
         yield from op_variants.of_loss(name, number, args, kwargs)
     elif name == ATTENTION:
@@ -225,6 +229,11 @@ def _exchanging(inner: int) -> tuple[Variant, Variant]:
 
 def _are_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
     return torch.allclose(one, other, rtol=EQUAL, atol=0.0, equal_nan=True)
+
+
+def _all(function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
+    """Return a mask that leaves nothing out."""
+    return torch.ones_like(function(*args, **kwargs))
 
 
 def _left_out(function: Function, args: tuple, kwargs: Given) -> Any:

@@ -142,6 +142,9 @@ class LossTape(TorchFunctionMode):
         self._replaced = replaced
         self._applied: list[_Applied] = []
         self._sources: dict[int, frozenset[int]] = {}  # by id(): what the functions' results are made of
+        # By id(): what stands in place of the script's own data, and of what is made anew for it the script's own.
+        self._given: dict[int, torch.Tensor] = {}
+        self._own: dict[int, int] = {}
         self.outputs: Tensors = []
         self.loss: Any = None  # what is differentiated
         self._is_open = False
@@ -195,11 +198,16 @@ class LossTape(TorchFunctionMode):
 
     def remade(self, tensor: torch.Tensor, given: Mapping[int, torch.Tensor]) -> torch.Tensor:
         """Return a tensor without a gradient as the functions make it of what is given, by id(), for their own."""
-        return self._again(given, of_data=True).get(id(tensor), tensor)
+        made: torch.Tensor = self._again(given, of_data=True).get(id(tensor), tensor)
+        if made is not tensor:
+            self._given |= given
+            self._own[id(made)] = id(tensor)
+        return made
 
     def again(self, outputs: Tensors) -> torch.Tensor:
         """Return the loss of other outputs. Raises LookupError if it is computed in ways that were not seen."""
-        now = self._again({id(before): output for before, output in zip(self.outputs, outputs, strict=True)})
+        returned = {id(before): output for before, output in zip(self.outputs, outputs, strict=True)}
+        now = self._again(self._given | returned)
         if id(self.loss) not in now:
             raise LookupError("the loss is no tensor of which torch tells how it was computed")
         return now[id(self.loss)]
@@ -213,7 +221,7 @@ class LossTape(TorchFunctionMode):
         now: dict[int, Any] = dict(given)
 
         def current(value: Any) -> Any:
-            return now.get(id(value), value)
+            return now.get(self._own.get(id(value), id(value)), value)
 
         for function, args, kwargs, result, line, is_module in self._applied:
             leaves, taken = tree_leaves(result), tree_leaves((args, kwargs))

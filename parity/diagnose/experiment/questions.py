@@ -132,6 +132,13 @@ class Asked:
         """Return the first of the model's outputs that differ."""
         return next((tensor for tensor in self._forward if tensor.name.startswith(MODEL)), None)
 
+    def next_call(self, first: Unequal) -> Unequal | None:
+        """Return what a module returns when it is called next, if that differs as what it `first` returned does."""
+        name = f"{plain(first.name)}#{number(first.name) + 1}"
+        return next(
+            (each for each in self._forward if each.kind == first.kind == "activation" and each.name == name), None
+        )
+
     @property
     def is_large(self) -> bool:
         """Return whether each call of the model takes long."""

@@ -28,6 +28,7 @@ from parity.runtime.job import ExperimentJob
 # For each part of the search in one module: an argument, a place in the code, several layers alike, two changes.
 SECONDS: Final = 2.0
 MORE: Final = 72  # calls for the settings of a loss itself
+IN_CODE: Final = ("function", "constant", "operator")  # kinds of changes that may as well leave something out
 FEW: Final = 24  # calls that are made in each part, however long they take, where they include a backward pass
 
 
@@ -162,7 +163,7 @@ def _forward(question: Question, search: Search, known: Known, live: Live, excha
     # Of several layers, all may be of another setting: then less is tried in each before all are changed together.
     least = LEAST // 2 if together else LEAST
     matches = search.found(*groups, pairs=not question.wider, least=least)
-    if matches and all(change.kind in ("function", "constant") for each in matches for change in each.changes):
+    if matches and all(change.kind in IN_CODE for each in matches for change in each.changes):
         # Another function or number may do it as well as none: a clamp is nothing for small numbers, and a mask of what
         # equals 30 hides nothing.
         matches += search.found([each for each in operations if LEFT_OUT in each.words], pairs=False)

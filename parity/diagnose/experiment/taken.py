@@ -44,6 +44,9 @@ def exchanged(torch: Parting, keras: Parting, difference: Difference) -> Named |
     both = [number for number, (_, graph) in zip(alone, sides, strict=False) if number in graph.matched]
     if len(alone) < 2 or not both:
         return None
+    mine, others = (graph.values[number].array for number, (_, graph) in zip(alone, sides, strict=True))
+    if mine.shape == others.shape and np.array_equal(mine, others):  # as two masks may, that are no counterparts
+        return None
     for (op, graph), (_, other), theirs in zip(sides, sides[::-1], alone[::-1], strict=True):
         if not other.matched.get(theirs, set()).isdisjoint(graph.taken_with(op.number)):
             return None  # taken next: (a * b) * c may be a * (b * c)

@@ -180,8 +180,25 @@ class Experiment(NamedTuple):
             gets_other = {where for where in apart if asked.is_first(left[where])}
             named |= {where: [] for where in found.keys() - partly.keys() - named.keys() - gets_other}
             told |= {where: _wider(both_sides) for where, both_sides in questions.items()}
+        named = self._confirmed(asked, unknown, named)
         either = partly | self._by_outcome(asked, unknown, named) | named
         return {where: either[where] for where in unknown if where in either}
+
+    def _confirmed(
+        self, asked: Asked, unknown: dict[str, Guilty], named: dict[str, list[Cause]]
+    ) -> dict[str, list[Cause]]:
+        """Return the causes by place, without those of a first call that do not explain the next one.
+
+        The first call of a recurrent cell is given a state of zeros, whatever is made of it.
+        """
+        confirmed = dict(named)
+        for where, found in named.items():
+            if found and (again := asked.next_call(unknown[where].first)):
+                questions = asked_about(asked, {where: unknown[where]._replace(first=again)}, plain)
+                if questions and not is_behind(found, questions[where], self._answers):
+                    del confirmed[where]
+                    confirmed |= {where: each for each in self._named(questions).values() if each}
+        return confirmed
 
     def _by_outcome(
         self, asked: Asked, unknown: dict[str, Guilty], named: dict[str, list[Cause]]
