@@ -6,7 +6,7 @@ value, each element is cut off at the limit (clip_grad_value_, clipvalue).
 """
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -142,7 +142,7 @@ def _found(first: Applied, second: Applied) -> Clipped | None:
     if max(known) - min(known) <= EXACT * max(known):
         return _of_one_factor(max(known), first, second)
     below, *clipped = _by_factor({name: factor or 0.0 for name, factor in factors.items()})
-    limits = [float(np.linalg.norm([first.norms[name] for name in group])) for group in (below, *clipped)]
+    limits = [float(np.linalg.norm([first.norms[name] for name in _once(group, mine)])) for group in (below, *clipped)]
     limit, others = limits[-1], limits[1:]
     if max(others) - min(others) > ROOM * limit:
         return None
@@ -163,6 +163,15 @@ def _by_factor(factors: Mapping[str, float]) -> list[list[str]]:
         else:
             groups.append([name])
     return groups
+
+
+def _once(names: Sequence[str], gradients: Gradients) -> list[str]:
+    """Return the names without those of an equal gradient, as parts of one sum have that Keras holds as one weight."""
+    found: list[str] = []
+    for name in names:
+        if not any(np.array_equal(gradients[name], gradients[other]) for other in found):
+            found.append(name)
+    return found
 
 
 def _by_value(mine: Gradients, theirs: Gradients, whole_norm: float) -> Clipped | None:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator
 from fnmatch import fnmatchcase
 from typing import Final
 
-from parity.config.pair import Expect
+from parity.config.pair import SUM, Expect
 from parity.core.groups import by_key
 from parity.diagnose.diagnosis import Examined
 from parity.pairs.accepting.evidence import Evidence
@@ -26,7 +26,7 @@ from parity.verdict.traces import Unequal
 OF_MODULES: Final = ("input", "activation")
 FORWARD = ("sample", *OF_MODULES, "loss", "buffer")
 STORED = (keys.UPDATE, "parameter", "optimizer_state")
-CLIPPING: Final = ("clip.", "weights.sum")  # ids of causes of all gradients of a step, though they are named at one
+CLIPPING: Final = ("clip.", SUM)  # ids of causes of all gradients of a step, though they are named at one
 FACTOR: Final = 16
 MOST: Final = 1 / 8  # refuses, for one, a gradient that is 1.15 times what it should be
 
@@ -39,6 +39,7 @@ class Consequences:
         self.places = {cause.where for cause in named}
         self._examined, self._causes, self._evidence = examined, causes, evidence
         self._clipped = {cause.where for cause in named if cause.id.startswith(CLIPPING)}
+        self._summed = {cause.where for cause in named if cause.id == SUM}
         self.proportion = Proportion(examined.unequal, evidence, self._clipped)
         self._replayed: dict[tuple[str, int], bool] = {}
 
@@ -77,6 +78,8 @@ class Consequences:
     def is_at_cause(self, tensor: Unequal) -> bool:
         """Return whether an accepted cause is one of this very tensor, and not of another kind of the same name."""
         kind = keys.split(diagnosis_key(tensor))[0].replace("input", "activation")
+        if tensor.kind in STORED and tensor.parameter in self._summed:  # whatever was asked there
+            return True
         return any(
             kind in self._kinds(where) or not self._kinds(where)
             for where in self.places & cause_places(self._examined, tensor)

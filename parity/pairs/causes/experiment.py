@@ -197,7 +197,7 @@ class Experiment(NamedTuple):
                 questions = asked_about(asked, {where: unknown[where]._replace(first=again)}, plain)
                 if questions and not is_behind(found, questions[where], self._answers):
                     del confirmed[where]
-                    confirmed |= {where: each for each in self._named(questions).values() if each}
+                    confirmed |= {place: each for place, each in self._named(questions).items() if each}
         return confirmed
 
     def _by_outcome(
