@@ -235,3 +235,7 @@ class Lines:
     def standing_for(self, line: str) -> AbstractContextManager[None]:
         """Return a context in which a line counts as the user's, of what was seen before and is done again."""
         return pushed(self._standing, line)
+
+    def is_standing(self) -> bool:
+        """Return whether a line stands for what runs now."""
+        return bool(self._standing)

@@ -186,6 +186,7 @@ def test_a_single_change_around_a_module_explains_more_than_several_in_it_or_ano
 
     def searched(is_first: bool) -> dict[str, list[Cause]]:
         told = {"is_behind": lambda first, module: False, "is_first": lambda asked: is_first}
+        told |= {"output": None, "next_call": lambda first: None}
         place = cast(Asked, SimpleNamespace(questions=questions, **told))
         return experiment._searched(place, {where: Guilty(where, activation(where))})
 

@@ -145,7 +145,7 @@ def test_of_a_sum_one_summand_can_be_left_out() -> None:
     (knob,) = found(positions)
     assert torch.equal(under(positions, knob, "the second alone"), wave[:1].expand(X.shape))
     (knob,) = found(same_shape)
-    assert (knob.name, knob.of, knob.value) == ("sum", "module", "add")
+    assert (knob.name, knob.of, knob.value) == ("sum", "module", "+")
     assert torch.equal(under(same_shape, knob, "the first alone"), X)
     assert torch.equal(under(same_shape, knob, "the second alone"), wave)
 
@@ -371,3 +371,33 @@ def test_a_difference_can_be_taken_the_other_way_round() -> None:
         call = partial(torch.sub, first, second)
         (knob,) = [each for each in found(call) if "the first from the second" in each.words]
         assert torch.equal(under(call, knob, "the first from the second"), -call())
+
+
+def test_a_matrix_can_be_multiplied_behind_an_addition() -> None:
+    matrix, bias = KERNEL[0, 0], torch.arange(3.0, dtype=torch.float64)
+
+    def call() -> torch.Tensor:
+        return matrix @ X[0, 0, :3, :3] + bias
+
+    (knob,) = [each for each in every(call) if "`matmul` behind `add`" in each.words]
+    assert torch.equal(under(call, knob, *knob.words), matrix @ (X[0, 0, :3, :3] + bias))
+
+
+def test_masks_can_be_taken_alone_or_leave_nothing_out() -> None:
+    def call() -> torch.Tensor:
+        return (X > 0) & (X < 0.5)
+
+    above, below, both = found(call)
+    assert [(each.of, each.value) for each in (above, below, both)] == [("mask", ">"), ("mask", "<"), ("module", "&")]
+    assert torch.equal(under(call, above, "left out"), X < 0.5)
+    assert torch.equal(under(call, both, "the first alone"), X > 0)
+
+
+def test_an_average_can_be_one_over_those_that_a_mask_leaves_out_too() -> None:
+    losses, mask = torch.arange(12.0).reshape(4, 3), torch.tensor([True, False, True, False])
+
+    def call() -> torch.Tensor:
+        return losses[mask].mean()
+
+    (knob,) = [each for each in found(call) if each.name == "normalisation"]
+    assert knob.value == "over 6" and torch.equal(under(call, knob, "over 4"), losses[mask].sum() / 4)

@@ -70,8 +70,7 @@ class Live(live.Live):
 
     def operations(self) -> list[Knob]:
         """Return the ops of the call that can be done in another way."""
-        has_code = self._tensor.kind != "loss"  # a script's loop is not run again, but what it has called
-        return operations(self.replay, lambda: calls.innermost(self._paths) or "", self.is_paused, has_code)
+        return operations(self.replay, lambda: calls.innermost(self._paths) or "", self.is_paused)
 
     def graph_settings(self, read: Collection[str], theirs: Sequence[Mask]) -> list[Knob]:
         """Return the settings of operations whose code runs no more: none, as a module's code runs in each call."""

@@ -5,107 +5,55 @@ them.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves
 
 from parity.diagnose.experiment import operations as ways
 from parity.diagnose.experiment.knobs import Knob
 from parity.diagnose.experiment.masks import HIDDEN
 from parity.diagnose.experiment.operations import Operation, Order
-from torch_impl.instruments import op_variants, source
+from torch_impl.instruments import call_order, op_variants, source
+from torch_impl.instruments.call_order import CODE, FUNCTIONS, REPEATS, SIGNED, TRANSPOSES, left_out
 from torch_impl.instruments.windows import ARGUMENTS, PAD, POOLS, Function, Given, kind_of, of_pad, of_windows
 from torch_impl.record import calls
 
-CODE = "code"  # the kind of what stands in no layer
-EQUAL = 1e-9  # relative: what two orders of functions make is then the same, but for rounding
 RESHAPES = ("reshape", "view", "flatten", "unflatten")
-TRANSPOSES = ("permute", "transpose", "swapaxes", "movedim", "moveaxis", "t", "T", "mT")
 JOINS = (*op_variants.JOINS, op_variants.STACK)
 SPLITS = ("split", "chunk", "unbind", "tensor_split")
 GLU = "glu"  # of nn.functional: it splits, and one half is the gate of the other
 ROLL = "roll"
-REPEATS = ("repeat_interleave", "repeat", "tile")
 EINSUM = "einsum"
 NORMALIZE = ways.NORMALIZE
-# Functions that keep the shape of what they are given, so that they can be left out, as pools can be too.
-FUNCTIONS = (
-    *("relu", "relu6", "leaky_relu", "elu", "selu", "celu", "gelu", "silu", "mish", "softplus", "softsign", "hardtanh"),
-    *("hardswish", "hardsigmoid", "tanh", "sigmoid", "exp", "log", "sqrt", "square", "abs", "clamp"),
-    *("softmax", "log_softmax", "layer_norm", "group_norm", "rms_norm", "normalize"),
-    *("clip", "masked_fill", "triu", "tril", "roll", "flip", "neg", "round", "reciprocal", "rsqrt"),
-)
 SUMS = ("add", "sub", "mul", "minimum", "maximum", "min", "max")  # of two tensors
 LOGIC = {"__and__": "&", "__or__": "|", "logical_and": "&", "logical_or": "|"}  # of two masks, by sign
 COMPARED = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}  # what makes a mask
 WHERE, SUB = "where", "sub"
-# Of a tensor and a number, by the sign that is written for each.
-SIGNED = {"add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**"}
-ARITHMETIC = (*SIGNED, "rsub", "matmul")
 ATTENTION, SOFTMAX = "scaled_dot_product_attention", "softmax"
-Variant = Callable[[Function, tuple, Given], torch.Tensor]
 ATTENTION_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
 
 
-class _Call(NamedTuple):
-    """A call of a function, which returned a tensor; `takes`: at which positions it was given tensors of floats."""
-
-    name: str
-    number: int
-    function: Function
-    args: tuple
-    kwargs: Given
-    returned: torch.Tensor
-    takes: list[int]
-
-    @property
-    def is_of_one(self) -> bool:
-        """Return whether it is a function of one tensor, the first argument."""
-        tensors = [each for each in tree_leaves((self.args, self.kwargs)) if isinstance(each, torch.Tensor)]
-        return self.takes == [0] and len(tensors) == 1
-
-    def again(self, x: torch.Tensor, at: int) -> torch.Tensor:
-        """Call it with another tensor at a position."""
-        return self.function(*self.args[:at], x, *self.args[at + 1 :], **self.kwargs)
-
-
-def _call(name: str, number: int, function: Function, args: tuple, kwargs: Given, result: Any) -> _Call | None:
-    """Return a call of a function by the user's own code, if it makes a tensor of floats of such tensors."""
-    if not _is_of_floats(result) or name in REPEATS or name.endswith("_") or not source.direct():
-        return None
-    takes = [at for at, each in enumerate(args) if _is_of_floats(each)]
-    return _Call(name, number, function, args, kwargs, result, takes) if takes else None
-
-
-def _is_of_floats(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.is_floating_point()
-
-
-def operations(
-    replay: Callable[[], Any], place: Callable[[], str], is_paused: Callable[[], bool], has_code: bool
-) -> list[Knob]:
+def operations(replay: Callable[[], Any], place: Callable[[], str], is_paused: Callable[[], bool]) -> list[Knob]:
     """Return the ops of `replay`, which calls a module again, that can be done in another way.
 
     `place` returns the path of the innermost module that is being called, and `is_paused` whether what is running now
-    is to be left out. `has_code` says that the code which calls them is run again, where numbers can be others.
+    is to be left out.
     """
     variants: list[Operation] = []
-    calls_by_result: dict[int, _Call] = {}
+    calls_by_result: dict[int, call_order.Call] = {}
     counts: dict[int, None] = {}  # over which a loss may be averaged
 
     def note(name: str, number: int, function: Function, args: tuple, kwargs: Given) -> Any:
         result = op_variants.remembered(name, args, kwargs, function(*args, **kwargs))
         if not is_paused():
             made = list(_operations(name, number, args, kwargs, result))
-            if not has_code:
-                counts.update(dict.fromkeys(count for each in args for count in op_variants.counted(each)))
-                made += op_variants.of_average(name, number, args, kwargs, result, counts)
-            if call := _call(name, number, function, args, kwargs, result):
-                made += _left_out_or_exchanged(call, calls_by_result, has_code)
+            counts.update(dict.fromkeys(count for each in args for count in op_variants.counted(each)))
+            made += op_variants.of_average(name, number, args, kwargs, result, counts)
+            if call := call_order.called(name, number, function, args, kwargs, result):
+                made += call_order.left_out_or_exchanged(call, calls_by_result)
                 calls_by_result[id(result)] = call
             variants.extend(each._replace(source=source.nearest(), path=place()) for each in made)
         return result
@@ -179,65 +127,12 @@ def _operations(name: str, number: int, args: tuple, kwargs: Given, result: Any)
     else:
         yield from _of_order(name, number, args, kwargs, result)
     if name in FUNCTIONS or kind_of(name) in POOLS:
-        yield Operation(name, number, ways.FUNCTION, CODE, name, {ways.LEFT_OUT: _left_out})
-
-
-def _left_out_or_exchanged(call: _Call, calls_by_result: Mapping[int, _Call], has_code: bool) -> Iterator[Operation]:
-    """Yield a call that can be left out, and those of whose results it is, which may belong behind it."""
-    name, number, x = call.name, call.number, call.args[call.takes[0]]
-    is_other = name not in (*FUNCTIONS, *TRANSPOSES, *ARITHMETIC)  # whose operator is changed in the code
-    if call.is_of_one and not has_code and name in SIGNED and len(call.args) > 1:
-        yield Operation(name, number, ways.FUNCTION, CODE, f"{SIGNED[name]} {call.args[1]}", {ways.LEFT_OUT: _left_out})
-    elif call.is_of_one and is_other and x.shape == call.returned.shape and not _are_equal(x, call.returned):
-        yield Operation(name, number, ways.FUNCTION, CODE, name, {ways.LEFT_OUT: _left_out})
-    for at in call.takes:
-        before = calls_by_result.get(id(call.args[at]))
-        for inner in before.takes if before else ():
-            if before and _differ_exchanged(call, at, before, inner):
-                first, second = _exchanging(inner)
-                moved, behind = (f"`{each.name.strip('_')}`" for each in (before, call))
-                ways_told = {f"{moved} {ways.BEHIND} {behind}": first}
-                yield Operation(
-                    before.name, before.number, ways.ORDER, ways.LAYERS, f"{moved} before {behind}",
-                    ways_told, also={(name, number): second},
-                )  # fmt: skip
-
-
-def _differ_exchanged(call: _Call, at: int, before: _Call, inner: int) -> bool:
-    """Return whether two calls can be made in the other order, and then return something else of the same shape."""
-    try:
-        exchanged = before.again(call.again(before.args[inner], at), inner)
-    except (RuntimeError, TypeError, ValueError, IndexError):  # an axis that is not there
-        return False
-    return exchanged.shape == call.returned.shape and not _are_equal(exchanged, call.returned)
-
-
-def _exchanging(inner: int) -> tuple[Variant, Variant]:
-    """Return what two calls do that are made in the other order: the first passes on its argument at a position."""
-    held: list[tuple[Function, tuple, Given]] = []
-
-    def first(function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
-        held[:] = [(function, args, kwargs)]
-        return args[inner]
-
-    def second(function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
-        before, given, named = held[0]
-        return before(*given[:inner], function(*args, **kwargs), *given[inner + 1 :], **named)
-
-    return first, second
-
-
-def _are_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return torch.allclose(one, other, rtol=EQUAL, atol=0.0, equal_nan=True)
+        yield Operation(name, number, ways.FUNCTION, CODE, name, {ways.LEFT_OUT: left_out})
 
 
 def _all(function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
     """Return a mask that leaves nothing out."""
     return torch.ones_like(function(*args, **kwargs))
-
-
-def _left_out(function: Function, args: tuple, kwargs: Given) -> Any:
-    return args[0]
 
 
 def _of_order(name: str, number: int, args: tuple, kwargs: Given, result: torch.Tensor) -> Iterator[Operation]:

@@ -172,6 +172,7 @@ def _exchanged(function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
 SMOOTH, HUBER = "smooth_l1_loss", "huber_loss"
 LOSSES = ("cross_entropy", "nll_loss", "binary_cross_entropy_with_logits", SMOOTH, HUBER)
 OVER_ALL, MEAN = "over all", "mean"
+MOST_COUNTED = 1 << 16  # elements of a mask
 
 
 def of_loss(name: str, number: int, args: tuple, kwargs: Given) -> Iterator[Operation]:
@@ -209,9 +210,10 @@ def of_average(
     if not isinstance(result, torch.Tensor) or result.ndim or name not in (MEAN, *LOSSES):
         return
     given = {"target": args[0], "reduction": MEAN} if name == MEAN else _given(name, args, kwargs)
-    if given["reduction"] == MEAN:
-        over = given["target"].numel()
-        others = {f"over {count}": partial(_scaled, over / count) for count in counts if count not in (0, over)}
+    ignored, over = given.get("ignore_index"), given["target"].numel()
+    leaves_out = ignored is not None and bool((given["target"] == ignored).any())
+    others = {f"over {count}": partial(_scaled, over / count) for count in counts if count not in (0, over)}
+    if others and given["reduction"] == MEAN and given.get("weight") is None and not leaves_out:
         yield Operation(name, number, ways.NORMALISATION, "loss", f"over {over}", others)
 
 
@@ -219,7 +221,8 @@ def counted(value: Any) -> Iterator[int]:
     """Yield how many rows a tensor has, and how many of its elements a mask chooses."""
     if isinstance(value, torch.Tensor) and value.ndim:
         yield len(value)
-        if value.dtype == torch.bool or (value.is_floating_point() and bool(((value == 0) | (value == 1)).all())):
+        is_small = value.numel() <= MOST_COUNTED
+        if is_small and (value.dtype == torch.bool or bool(((value == 0) | (value == 1)).all())):
             yield int(value.sum())
 
 

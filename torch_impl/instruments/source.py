@@ -28,7 +28,8 @@ def _text(file: str, number: int) -> str:
 
 _LINES = Lines(_of_torch, text=_text)
 frame, frames, line, line_of = _LINES.frame, _LINES.frames, _LINES.line, _LINES.line_of
-direct, within, nearest, standing_for = _LINES.direct, _LINES.within, _LINES.nearest, _LINES.standing_for
+direct, within, nearest = _LINES.direct, _LINES.within, _LINES.nearest
+standing_for, is_standing = _LINES.standing_for, _LINES.is_standing
 
 
 def spot(owner: object = None) -> rewrite.Spot | None:

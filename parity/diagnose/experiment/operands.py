@@ -55,7 +55,7 @@ def named(difference: Difference, weights: Iterable[Array]) -> Named | None:
         _reduced, _broadcast, _exchanged, _multiplied, partial(_constant, weights=own),
         partial(taken.in_other_order, weights=own), relations.shifted, taken.exchanged, _corrected, _function, _pooled,
         taken.sliced, taken.taken_from, relations.aligned, relations.looked_up, relations.given_another,
-        relations.bypassed, _scaled,
+        _scaled, relations.bypassed,
     )  # fmt: skip
     return next(filter(None, (find(torch, keras, difference) for find in finders)), None)
 

@@ -21,7 +21,16 @@ from parity.diagnose.experiment.knobs import THEIRS
 from parity.diagnose.experiment.questions import Asked, Guilty, earliest, guilty, is_forward
 from parity.diagnose.place import around
 from parity.pairs.accepting.consequences import diagnosis_key
-from parity.pairs.causes.further import Questions, asked_about, following, further, is_behind, to_pass
+from parity.pairs.causes.further import (
+    Questions,
+    asked_about,
+    by_model,
+    confirmed,
+    following,
+    further,
+    is_behind,
+    to_pass,
+)
 from parity.pairs.causes.sources import shown
 from parity.pairs.file import PairFile
 from parity.results import CaseResult, Cause
@@ -180,38 +189,10 @@ class Experiment(NamedTuple):
             gets_other = {where for where in apart if asked.is_first(left[where])}
             named |= {where: [] for where in found.keys() - partly.keys() - named.keys() - gets_other}
             told |= {where: _wider(both_sides) for where, both_sides in questions.items()}
-        named = self._confirmed(asked, unknown, named)
-        either = partly | self._by_outcome(asked, unknown, named) | named
+        named = confirmed(asked, unknown, named, self._answers, self._named)
+        by_outcome = {} if named else by_model(asked, unknown, self._named)
+        either = partly | {where: found for where, found in by_outcome.items() if _explains(found)} | named
         return {where: either[where] for where in unknown if where in either}
-
-    def _confirmed(
-        self, asked: Asked, unknown: dict[str, Guilty], named: dict[str, list[Cause]]
-    ) -> dict[str, list[Cause]]:
-        """Return the causes by place, without those of a first call that do not explain the next one.
-
-        The first call of a recurrent cell is given a state of zeros, whatever is made of it.
-        """
-        confirmed = dict(named)
-        for where, found in named.items():
-            if found and (again := asked.next_call(unknown[where].first)):
-                questions = asked_about(asked, {where: unknown[where]._replace(first=again)}, plain)
-                if questions and not is_behind(found, questions[where], self._answers):
-                    del confirmed[where]
-                    confirmed |= {place: each for place, each in self._named(questions).items() if each}
-        return confirmed
-
-    def _by_outcome(
-        self, asked: Asked, unknown: dict[str, Guilty], named: dict[str, list[Cause]]
-    ) -> dict[str, list[Cause]]:
-        """Return the causes at the first place, if none is named, by which the model returns what the other's does.
-
-        What its module returns may have been compared with something else, as one with an activation is.
-        """
-        first, output = next(iter(unknown), ""), asked.output
-        if not unknown or named or output is None or asked.is_large or unknown[first].first is output:
-            return {}
-        questions = asked_about(asked, {first: Guilty(MODEL, output)}, lambda where: MODEL)
-        return {where: found for where, found in self._named(questions).items() if _explains(found)}
 
     def _alike(self, asked: Asked, places: set[str], examined: Examined) -> list[Cause]:
         """Return the causes at further modules of the kinds for which one was found, and which no formula explains.

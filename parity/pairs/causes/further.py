@@ -23,6 +23,7 @@ MOST_PASSED: Final = 16  # tensors that differ
 MOST: Final = 3  # outputs of the model that are asked about
 Questions = dict[str, tuple[Question, Question]]  # of both sides, by what they are asked for
 Answers = Callable[[Questions], Mapping[str, tuple[Outcome, Outcome]]]
+Name = Callable[[Questions], Mapping[str, list[Cause]]]
 
 
 def asked_about(asked: Asked, unknown: Mapping[str, Guilty], place: Callable[[str], str]) -> Questions:
@@ -61,6 +62,35 @@ def is_behind(named: Sequence[Cause], questions: tuple[Question, Question], answ
     if (kept := _kept(named)) is None:
         return False
     return any(outcome.same for outcome in _besides({MODEL: questions}, *kept, answers).values())
+
+
+def confirmed(
+    asked: Asked, unknown: Mapping[str, Guilty], named: Mapping[str, list[Cause]], answers: Answers, name: Name
+) -> dict[str, list[Cause]]:
+    """Return the causes by place, without those of a first call that do not explain the next one.
+
+    The first call of a recurrent cell is given a state of zeros, whatever is made of it. `name` answers questions by
+    causes.
+    """
+    left = dict(named)
+    for where, found in named.items():
+        if found and (again := asked.next_call(unknown[where].first)):
+            questions = asked_about(asked, {where: unknown[where]._replace(first=again)}, plain)
+            if questions and not is_behind(found, questions[where], answers):
+                del left[where]
+                left |= {place: each for place, each in name(questions).items() if each}
+    return left
+
+
+def by_model(asked: Asked, unknown: Mapping[str, Guilty], name: Name) -> Mapping[str, list[Cause]]:
+    """Return the causes at the first place with which the whole model returns what the other side's does.
+
+    What its module returns may have been compared with something else, as one with an activation is.
+    """
+    first, output = next(iter(unknown), ""), asked.output
+    if output is None or asked.is_large or not unknown or unknown[first].first is output:
+        return {}
+    return name(asked_about(asked, {first: Guilty(MODEL, output)}, lambda where: MODEL))
 
 
 def to_pass(asked: Asked, unequal: Sequence[Unequal]) -> Question | None:
