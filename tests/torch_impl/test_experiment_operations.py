@@ -379,8 +379,9 @@ def test_a_matrix_can_be_multiplied_behind_an_addition() -> None:
     def call() -> torch.Tensor:
         return matrix @ X[0, 0, :3, :3] + bias
 
-    (knob,) = [each for each in every(call) if "`matmul` behind `add`" in each.words]
-    assert torch.equal(under(call, knob, *knob.words), matrix @ (X[0, 0, :3, :3] + bias))
+    text = "`matmul` behind `add`"
+    (knob,) = [each for each in every(call) if text in each.words]
+    assert torch.allclose(under(call, knob, text), matrix @ (X[0, 0, :3, :3] + bias))
 
 
 def test_masks_can_be_taken_alone_or_leave_nothing_out() -> None:
