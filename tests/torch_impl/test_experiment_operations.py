@@ -374,14 +374,14 @@ def test_a_difference_can_be_taken_the_other_way_round() -> None:
 
 
 def test_a_matrix_can_be_multiplied_behind_an_addition() -> None:
-    matrix, bias = KERNEL[0, 0], torch.arange(3.0, dtype=torch.float64)
+    matrix, bias = KERNEL[0, 0], torch.arange(2.0, dtype=torch.float64)
 
     def call() -> torch.Tensor:
-        return matrix @ X[0, 0, :3, :3] + bias
+        return matrix @ X[0, 0, :3, :2] + bias
 
     text = "`matmul` behind `add`"
     (knob,) = [each for each in every(call) if text in each.words]
-    assert torch.allclose(under(call, knob, text), matrix @ (X[0, 0, :3, :3] + bias))
+    assert torch.allclose(under(call, knob, text), matrix @ (X[0, 0, :3, :2] + bias))
 
 
 def test_masks_can_be_taken_alone_or_leave_nothing_out() -> None:
