@@ -23,8 +23,8 @@ OTHERS = ("expect.py", "coverage.py", "script_records.py", "script_targets.py")
 OF_OPERATIONS = {
     "reshape.order", "concatenation.order", "split.order", "halves.order", "repeat.order", "gather.order", "mask.axis",
     "mask.missing", "top_k.normalisation", "loss.normalisation", "loss.class_weight", "smooth_l1_loss.form",
-    "cross_entropy.ignored", "normalize.axis", "roll.direction", "zero_padding.padding", "compile.loss_weights", "attention.window",
-    "cast.dtype", "function.arguments", "layers.order",
+    "cross_entropy.ignored", "normalize.axis", "roll.direction", "zero_padding.padding", "compile.loss_weights",
+    "attention.window", "cast.dtype", "function.arguments", "layers.order",
 }  # fmt: skip
 # Weights and modules by name, files, and settings that are named with their layers.
 NO_CAUSES = {
