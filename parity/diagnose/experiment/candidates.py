@@ -160,7 +160,7 @@ def _floats(value: float, theirs: Iterable[Any]) -> list[float | None]:
 
 def _integers(value: int, theirs: Sequence[Any]) -> list[Any]:
     numbers = [other for other in map(of_all_axes, theirs) if type(other) is int]
-    counts = {len(other) for other in theirs if are_axes(other) and len(other) > 1}
+    counts = {2, *(len(other) for other in theirs if are_axes(other) and len(other) > 1)}
     axes = [several for several in _axes(counts) if value in several or value + MOST_AXES in several]
     near = [value + 1, value - 1, -value, 2 * value, value // 2, 0, 1, -1, 2, 3]
     large = sorted(LARGE, key=lambda other: abs(math.log(other / value))) if value >= min(LARGE) / 2 else []

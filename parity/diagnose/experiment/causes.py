@@ -151,13 +151,14 @@ def _both(
 ) -> Cause:
     """Return the entry of a single change, with what was found on the other side where the two are one setting.
 
-    A number far from its own that the other side's `settings` do not have comes last: x**40 is as good as nothing. Of
-    changes in code that are equally likely, those in the code of the module itself come first.
+    What reproduces the other side to the bits of a match comes before what does it as far as float32 can tell. A number
+    far from its own that the other side's `settings` do not have comes last: x**40 is as good as nothing. Of changes in
+    code that are equally likely, those in the code of the module itself come first.
     """
 
-    def key(entry: tuple[str, Found]) -> tuple[bool, tuple[bool, bool, int], bool]:
-        side, (change, *_) = entry[0], entry[1].changes
-        return _is_far(change, settings[_other(side)]), _unlikely(change), not _is_of(change, kind)
+    def key(entry: tuple[str, Found]) -> tuple[bool, bool, tuple[bool, bool, int], bool]:
+        side, (change, *_), is_exact = entry[0], entry[1].changes, entry[1].bits >= NEEDED
+        return not is_exact, _is_far(change, settings[_other(side)]), _unlikely(change), not _is_of(change, kind)
 
     for found in theirs:
         for other in mine:

@@ -15,7 +15,7 @@ from parity.diagnose.experiment.knobs import Changed, Knob, one_of
 from parity.diagnose.experiment.operations import BEHIND, IN_PLACE, LAYERS, ORDER
 
 ONCE: Final = "called once"
-MOST: Final = 24  # layers of a module
+MOST: Final = 96  # layers of a module
 NEAR: Final = 3  # calls before and behind its own at which a layer is tried
 BEFORE, ALONE = "before", "on what is added to that of"
 

@@ -54,7 +54,7 @@ def bypassed(torch: Parting, keras: Parting, difference: Difference) -> Named | 
             if is_like and len(made) == len(rest) == 1 and _is_kept(longer, made[0], graph, rest[0]):
                 path = _path(longer, made[0], graph.matched.get(rest[0], set()))
                 steps = listed([longer.made(each) for each in path], MOST_STEPS)
-                values = [f"what {steps} make of it", AS_IT_IS]
+                values = [f"{steps} of it", AS_IT_IS]
                 first, second = values if graph is difference.graphs[1] else values[::-1]
                 words = f"{places(difference)}: a like op takes {graph.result(rest[0])} as it is on one side"
                 return Named(WIRING, first, second, words) if path else None

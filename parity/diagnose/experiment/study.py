@@ -16,7 +16,7 @@ from parity.diagnose.experiment.attempts import Attempts, ContradictionError, Tr
 from parity.diagnose.experiment.candidates import STOPS
 from parity.diagnose.experiment.knobs import SLICES, Knob
 from parity.diagnose.experiment.live import Live
-from parity.diagnose.experiment.operations import FIRST, LEFT_OUT, OF_LOSS
+from parity.diagnose.experiment.operations import FIRST, LEFT_OUT, OF_LOSS, ZERO_PADDING
 from parity.diagnose.experiment.pieces import Evidence, evidences, passed
 from parity.diagnose.experiment.search import FEWER, LEAST, Search
 from parity.diagnose.experiment.settings import Known, Open, known_settings, values_to_try
@@ -143,7 +143,8 @@ def _forward(question: Question, search: Search, known: Known, live: Live, excha
     operations = live.operations()
     if question.lines:
         made = [knob for path in question.made for knob in known.all if knob.path == path]
-        near = [knob for knob in (*known.all, *operations) if knobs.is_near(knob.source, question.lines)]
+        every = (*known.all, *operations, *live.moves())
+        near = [knob for knob in every if knobs.is_near(knob.source, question.lines)]
         there = [*made, *(knob for knob in near if knob not in made)]
         return Outcome(settings=known.settings, found=search.found(there, least=FEWER), tried=len(there))
     if question.given:
@@ -165,8 +166,9 @@ def _forward(question: Question, search: Search, known: Known, live: Live, excha
     matches = search.found(*groups, pairs=not question.wider, least=least)
     if matches and all(change.kind in IN_CODE for each in matches for change in each.changes):
         # Another function or number may do it as well as none: a clamp is nothing for small numbers, and a mask of what
-        # equals 30 hides nothing.
-        matches += search.found([each for each in operations if LEFT_OUT in each.words], pairs=False)
+        # equals 30 hides nothing. Another number may be right for one width of a padding alone.
+        said = [each for each in operations if LEFT_OUT in each.words or each.of == ZERO_PADDING]
+        matches += search.found(said, pairs=False)
     return Outcome(settings=known.settings, found=matches, tried=tried)
 
 
