@@ -197,10 +197,6 @@ class Stateless(Masked):
         return [tf.nn.experimental.stateless_dropout(hidden, 0.5, seed)]
 
 
-def stateless(counted: bool = False) -> keras.Model:
-    return Stateless(counted)
-
-
 class Reseeded(Masked):
     """call sets the seed of everything, which layers that have theirs do not ask."""
 
@@ -231,10 +227,6 @@ class AlwaysOfNumber(Masked):
         return [keras.random.dropout(hidden, 0.5, seed=42)]
 
 
-def always_of_number() -> keras.Model:
-    return AlwaysOfNumber()
-
-
 class Samples(keras.Model):
     """Scores of one head for several maskings. `seed`: of all of them."""
 
@@ -251,10 +243,6 @@ class Samples(keras.Model):
     def call(self, x: Any, training: bool = False) -> Any:
         hidden = self.body(x)
         return ops.stack([self.head(drop(hidden, training=training)) for drop in self.drops], 1)
-
-
-def samples(seed: Any = None) -> keras.Model:
-    return Samples(seed)
 
 
 class Annealed(Masked):

@@ -90,10 +90,6 @@ class Always(Masked):
         return [functional.dropout(hidden, 0.5)]
 
 
-def always() -> nn.Module:
-    return Always()
-
-
 class Annealed(Masked):
     """An eighth of the rate is left after every step."""
 
@@ -119,7 +115,3 @@ class Samples(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         hidden = torch.tanh(self.body(x))
         return torch.stack([self.head(drop(hidden)) for drop in self.drops], 1)
-
-
-def samples() -> nn.Module:
-    return Samples()

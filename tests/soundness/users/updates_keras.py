@@ -66,20 +66,12 @@ class LateFreezing(Mlp):
         self.built = True
 
 
-def late_freezing() -> keras.Model:
-    return LateFreezing()
-
-
 class KernelFrozen(Mlp):
     def build(self, shape: Any) -> None:
         self.body.build(shape)
         self.head.build((None, 16))
         self.body.kernel.trainable = False
         self.built = True
-
-
-def kernel_frozen() -> keras.Model:
-    return KernelFrozen()
 
 
 class Nested(keras.Model):
@@ -95,19 +87,11 @@ class Nested(keras.Model):
         return self.head(self.body(x))
 
 
-def nested() -> keras.Model:
-    return Nested()
-
-
 class Stopped(Mlp):
     """No gradient reaches the body, which counts as trained."""
 
     def call(self, x: Any) -> Any:
         return self.head(ops.stop_gradient(self.body(x)))
-
-
-def stopped() -> keras.Model:
-    return Stopped()
 
 
 class Normed(keras.Model):
@@ -120,10 +104,6 @@ class Normed(keras.Model):
 
     def call(self, x: Any, training: bool = False) -> Any:
         return self.head(ops.tanh(self.norm(self.body(x), training=training)))
-
-
-def norm_frozen() -> keras.Model:
-    return Normed()
 
 
 def rows_limited() -> keras.Model:
@@ -143,10 +123,6 @@ class Unscaled(Mlp):
             loss = self.compute_loss(y=y, y_pred=self(x, training=True))
         self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
         return {"loss": loss}
-
-
-def unscaled() -> keras.Model:
-    return Unscaled()
 
 
 class Scaled(Mlp):
@@ -174,10 +150,6 @@ class Halving(Mlp):
         gradients = [each / (2 if place < 2 else 1) for place, each in enumerate(gradients)]
         self.optimizer.apply(gradients, self.trainable_variables)
         return {"loss": loss}
-
-
-def halving_body() -> keras.Model:
-    return Halving()
 
 
 def by_hand(model, optimizer, batch):

@@ -20,19 +20,11 @@ class Stopped(Mlp):
         return self.head(torch.tanh(self.body(x)).detach())
 
 
-def stopped() -> nn.Module:
-    return Stopped()
-
-
 class Reentrant(Mlp):
     """A reentrant checkpoint trains nothing where its inputs need no gradient."""
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(checkpoint(lambda x: torch.tanh(self.body(x)), x, use_reentrant=True))
-
-
-def reentrant() -> nn.Module:
-    return Reentrant()
 
 
 def body_frozen() -> nn.Module:
