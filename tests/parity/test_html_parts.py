@@ -1,9 +1,11 @@
 """The parts of the HTML report: its drawings, its lists of tensors, the table of cases."""
 
+import re
+
 import pytest
 
 from parity.details import Compared, Counterpart, Details
-from parity.report.html import comparison, svg
+from parity.report.html import comparison, plots, svg
 from parity.report.html.comparison import matrix
 from parity.results import Against, CaseResult
 
@@ -71,6 +73,34 @@ def test_the_matrix_has_a_cell_for_each_case() -> None:
     assert made.strategies == ["single", "ddp", "own"]
     assert [entry.variant for entry in made.models["m"]["single"]] == ["", "adam"]
     assert [entry.case.case for entry in made.others] == ["pair/mine", "m/single (torch)"]
+
+
+def y_of(drawing: str, style: str) -> list[float]:
+    (path,) = re.findall(rf'<path d="([^"]*)" class="{style}"', drawing)
+    return [float(y) for y in re.findall(r"[ML][\d.]+ ([\d.]+)", path)]
+
+
+def test_there_is_no_band_without_numbers() -> None:
+    assert plots.noise_band(Details(needed=20, tensors=[tensor("ids")]), [0]) == ""
+    assert plots.noise_band(Details(needed=20), []) == ""
+
+
+def test_the_losses_and_their_difference() -> None:
+    curves: dict[str, list[float | None]] = {"torch": [2.0, 1.0, 0.5], "keras": [2.0, 1.5, None]}
+    drawing = str(plots.loss_curves(curves))
+    assert len(y_of(drawing, "reference")) == 3 and len(y_of(drawing, "candidate")) == 2
+    assert drawing.count('class="bar"') == 1 and "<title>step 1, keras: 1.5</title>" in drawing
+    assert plots.largest_difference(curves) == pytest.approx(1 / 3)
+    assert plots.loss_curves({"torch": [1.0], "keras": [1.0]}) == ""
+    assert plots.loss_curves({"torch": [None, None], "keras": [None, None]}) == ""
+
+
+def test_many_modules_are_counted_by_their_beginnings() -> None:
+    names = [f"encoder.layers.{layer}.{part}" for layer in range(3) for part in "abcd"]
+    assert svg.folded(names, 8) == [f"encoder.layers.{layer} (4)" for layer in range(3)]
+    assert svg.folded(["a", "b.c"], 8) == ["a", "b.c"]
+    assert svg.folded(list("abcdefghij"), 8) == [*"abcdefg", "and 3 more"]
+    assert svg.folded([], 8) == []
 
 
 @pytest.mark.parametrize(
