@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from report_samples import TWO
 
 from parity.details import Compared, Counterpart, Details
 from parity.report.html import comparison, plots, svg
@@ -93,6 +94,16 @@ def test_the_losses_and_their_difference() -> None:
     assert plots.largest_difference(curves) == pytest.approx(1 / 3)
     assert plots.loss_curves({"torch": [1.0], "keras": [1.0]}) == ""
     assert plots.loss_curves({"torch": [None, None], "keras": [None, None]}) == ""
+
+
+def test_the_devices_and_what_moves_between_them() -> None:
+    drawing = str(svg.drawing("torch", TWO))
+    texts = re.findall(r">([^<]+)</text>", drawing)
+    assert texts == [
+        "0: CPU (virtual)", "1 parameter", "linear1", "relu", "1: CPU (virtual)", "1 parameter", "linear2",
+        "activation 2.0 KiB", "all_reduce 800 bytes",
+    ]  # fmt: skip
+    assert drawing.count('class="head"') == 3  # one of the copy, two of the collective
 
 
 def test_many_modules_are_counted_by_their_beginnings() -> None:
