@@ -34,25 +34,33 @@ Key = tuple[str, str, bool]  # a program's side and name, and whether its correc
 
 
 def source_file(program: Faulty | Clean) -> Path:
-    return Path(__file__).parent / "programs" / program.side / f"{program.name}.py"
+    file = program.name.partition(".")[0]
+    return Path(__file__).parent / "programs" / program.side / f"{file}.py"
 
 
 def function(program: Faulty | Clean, name: str, right: bool) -> str:
     """As a flag names it: the corrected twin's own if it has one; "" for a program without a step."""
-    text = source_file(program).read_text()
-    wanted = f"{name}_right" if right and f"{name}_right" in text else name
-    if not re.search(rf"def {wanted}\(|^from .* import .*\b{wanted}\b", text, re.MULTILINE):
+    path, (_, _, own) = source_file(program), program.name.partition(".")
+    text = path.read_text()
+    names = [{"build": f"build_{own}", "step": own}[name], name] if own else [name]
+    wanted = [each for given in names for each in ([f"{given}_right"] if right else []) + [given]]
+    found = next((each for each in wanted if is_defined(text, each)), "")
+    if not found:
         return ""
     if right and is_told_in_place(text):
-        return f"tests.programs.corrected:{program.side}__{program.name}__{wanted}"
-    return f"tests.programs.{program.side}.{program.name}:{wanted}"
+        return f"tests.programs.corrected:{program.side}__{path.stem}__{found}"
+    return f"tests.programs.{program.side}.{path.stem}:{found}"
+
+
+def is_defined(text: str, name: str) -> bool:
+    return bool(re.search(rf"^(def {name}\(|(\w+ = )*{name} = |from .* import .*\b{name}\b)", text, re.MULTILINE))
 
 
 def fault(program: Faulty) -> str:
     """Its line."""
-    lines = source_file(program).read_text().splitlines()
-    (number,) = [number for number, line in enumerate(lines, 1) if line.endswith("# fault")]
-    path = source_file(program)
+    path, own = source_file(program), program.name.partition(".")[2]
+    mark = f"# fault: {own}" if own else "# fault"
+    (number,) = [number for number, line in enumerate(path.read_text().splitlines(), 1) if line.endswith(mark)]
     shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
     return f"{shown}:{number}"
 
@@ -122,7 +130,8 @@ def check(findings: list[Finding], program: Faulty) -> None:
 
 
 @pytest.mark.parametrize(
-    "program", sampled(named(PROGRAMS), "torch-lopsided", "torch-loss_by_hand", "keras-loss_by_hand")
+    "program",
+    sampled(named(PROGRAMS), "torch-placed.lopsided", "torch-losses.loss_by_hand", "keras-losses.loss_by_hand"),
 )
 def test_a_fault_is_named_and_its_correction_is_clean(program, examinations):
     check(examinations[program.side, program.name, False].result()[0], program)
@@ -173,7 +182,7 @@ def test_the_advice_mends_the_program(program, examinations, mender):
     findings, _ = examinations[program.side, program.name, False].result()
     (found,) = [finding for finding in findings if finding.id == program.finding]
     backends, folder = mender
-    name = f"mended_{program.side}_{program.name}"
+    name = f"mended_{program.side}_{program.name}".replace(".", "_")
     (folder / program.side).mkdir(exist_ok=True)
     (folder / f"{name}.py").write_text(mended(source_file(program).read_text(), found))
     (backend,) = [backend for backend in backends if backend.name == program.side]
@@ -215,7 +224,7 @@ def test_a_program_that_hangs_is_told_who_waits_where(program, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "right"), [("cpu_batch", False), ("two_stages", True)])
+@pytest.mark.parametrize(("name", "right"), [("batches.cpu_batch", False), ("two_stages", True)])
 def test_the_command_line(name, right, tmp_path):
     """Status 1 and the finding for a faulty program, status 0 for a corrected one of two ranks."""
     (program,) = [each for each in PROGRAMS if (each.side, each.name) == ("torch", name)]

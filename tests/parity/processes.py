@@ -1,6 +1,7 @@
 """Programs that tests start and send signals to: with a shell's dispositions of signals, and always ended."""
 
 import contextlib
+import io
 import signal
 import subprocess
 import sys
@@ -8,7 +9,9 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
+import pytest
 from slow import WAIT
 
 SENT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -21,6 +24,19 @@ class Ended(NamedTuple):
     status: int
     out: str
     err: str
+
+
+def within(entry: Callable[[], object], *argv: object) -> Ended:
+    """What a program's entry does with these arguments within this process, where starting one adds nothing."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        mock.patch.object(sys, "argv", [*map(str, argv)]),
+        pytest.raises(SystemExit) as end,
+    ):
+        entry()
+    return Ended(int(end.value.code or 0), out.getvalue(), err.getvalue())
 
 
 @contextlib.contextmanager

@@ -58,6 +58,10 @@ def small_case(**changes: Any) -> schema.Case:
     return cases.resolve("simple_block/single", base, changes)
 
 
+def ddp(replicas: int, **changes: Any) -> schema.Case:
+    return small_case(strategy="ddp", devices=replicas, **changes)
+
+
 class NumpySide:
     """Linear, ReLU, Linear, with its backward pass and SGD or Adam; `backwards` adds in another order.
 

@@ -2,21 +2,16 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from synthetic import Fault, broken, by_hand, honest, record, small_case
+from synthetic import Fault, broken, by_hand, ddp, honest, record, small_case
 
 from parity import compare
 from parity.config import schema
 from parity.core.errors import TraceError
 from parity.results import CaseResult
 from parity.verdict.distributed import across
-
-
-def ddp(replicas: int, **changes: Any) -> schema.Case:
-    return small_case(strategy="ddp", devices=replicas, **changes)
 
 
 def spread(folder: Path, one: schema.Case, other: schema.Case, fault: Fault = honest) -> CaseResult:

@@ -5,29 +5,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from synthetic import Fault, Seen, by_hand, record, small_case
+from synthetic import Seen, by_hand, ddp, record, small_case
+from verdicts import SIGNS, tensors, times
 
 from parity.config import schema
 from parity.core.arrays import Array
 from parity.results import Against
 from parity.trace import keys
 from parity.verdict.distributed import against_single
-
-STEP = "step-000000"
-SIGNS = np.where(np.arange(64) % 3, 1.0, -1.0)
-
-
-def ddp(replicas: int, **changes: Any) -> schema.Case:
-    return small_case(strategy="ddp", devices=replicas, **changes)
-
-
-def times(factor: float, kind: str, name: str, replica: int | None = None, step: int | None = None) -> Fault:
-    def fault(seen: Seen) -> Array:
-        here = (seen.kind, seen.name) == (kind, name)
-        here &= replica in (None, seen.replica) and step in (None, seen.step)
-        return seen.value * seen.value.dtype.type(factor) if here else seen.value
-
-    return fault
 
 
 def judged(folder: Path, case: schema.Case, witness: bool = True, **side: Any) -> Against:
@@ -65,7 +50,7 @@ def test_replicas_train_as_one_device_does(replicas: int, batch: int, precision:
 def test_a_tensor_twice_as_large_is_named(
     kind: str, name: str, replica: int | None, where: str, tmp_path: Path
 ) -> None:
-    found = judged(tmp_path, ddp(2), fault=times(2.0, kind, name, replica))
+    found = judged(tmp_path, ddp(2), fault=times(2.0, kind, name, replica=replica))
     assert found.verdict == "diverged"
     assert found.reason.startswith(f"{where}: ")
 
@@ -95,19 +80,15 @@ def test_a_sum_for_a_mean_is_named(tmp_path: Path) -> None:
 def traces(folder: Path, case: schema.Case, single: dict[str, Array], *replicas: dict[str, Array]) -> Against:
     """One step on a single device and in some replicas."""
 
-    def runs(tensors: dict[str, Array]) -> dict[str, Any]:
-        low = {key: a.astype(np.float32) if a.dtype == np.float64 else a for key, a in tensors.items()}
-        return {"high": {STEP: tensors}, "low": {STEP: low}}
-
-    one, *others = map(runs, replicas)
-    alone = by_hand(folder / "single", runs(single), case=small_case())
+    one, *others = map(tensors, replicas)
+    alone = by_hand(folder / "single", tensors(single), case=small_case())
     return against_single(alone, by_hand(folder / "trace", one, case=case, others=others), None)
 
 
-def part(count: int, *losses: float, **tensors: Array) -> dict[str, Array]:
+def part(count: int, *losses: float, **more: Array) -> dict[str, Array]:
     """A replica's step: so many samples, and the loss of each micro-batch."""
     named = {keys.key("loss", "loss", repeat): np.asarray(loss) for repeat, loss in enumerate(losses)}
-    return {"sample/indices": np.arange(count), **named, **tensors}
+    return {"sample/indices": np.arange(count), **named, **more}
 
 
 def test_the_losses_of_a_sum_are_added_up(tmp_path: Path) -> None:

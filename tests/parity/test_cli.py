@@ -1,10 +1,5 @@
-"""The programs as a user meets them: the status, one line for every mistake, clean stdout. No framework is started.
+"""The programs as a user meets them: the status, one line for every mistake, clean stdout. No framework is started."""
 
-`process` is `python -m parity...`; `program` is the same entry within this process, where starting one adds nothing.
-"""
-
-import contextlib
-import io
 import json
 import os
 import pty
@@ -19,7 +14,7 @@ from unittest import mock
 import msgspec
 import numpy as np
 import pytest
-from processes import Ended
+from processes import Ended, within
 from synthetic import Seen, by_hand, record, small_case, whole
 
 from parity import cli
@@ -37,25 +32,9 @@ COLOUR = re.compile(r"\x1b\[[\d;]*3\d")
 
 
 def program(name: str, *args: object) -> Ended:
-    out, err, status = io.StringIO(), io.StringIO(), 0
-    argv, main = [name, *map(str, args)], {"compare": compare_main, "record": record_main}[name]
-    with (
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-        mock.patch.dict(os.environ, ENVIRONMENT, clear=True),
-        mock.patch.object(sys, "argv", argv),
-    ):
-        try:
-            cli.end(f"parity.{name}", main)
-        except SystemExit as end:
-            status = int(end.code or 0)
-    return Ended(status, out.getvalue(), err.getvalue())
-
-
-def process(name: str, *args: object) -> Ended:
-    command = [sys.executable, "-m", f"parity.{name}", *map(str, args)]
-    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=LIMIT)
-    return Ended(done.returncode, done.stdout, done.stderr)
+    main = {"compare": compare_main, "record": record_main}[name]
+    with mock.patch.dict(os.environ, ENVIRONMENT, clear=True):
+        return within(lambda: cli.end(f"parity.{name}", main), name, *args)
 
 
 def compare(*args: object) -> Ended:
@@ -167,14 +146,6 @@ def test_a_pair_s_file_where_something_else_is_expected(
     assert "--pair" not in complaint(compare("--case=*/single", "--steps=0"))  # of cases, whatever files there are
 
 
-@pytest.mark.parametrize(
-    ("name", "args", "said"),
-    [*(pytest.param(*MISTAKES[place], marks=pytest.mark.slow) for place in (1, 3)), MISTAKES[-2]],
-)
-def test_a_mistake_is_the_same_line_in_a_process_of_its_own(name: str, args: list[str], said: list[str]) -> None:
-    assert complaint(process(name, *args), name) == complaint(program(name, *args), name)
-
-
 def test_a_number_that_is_none_is_told_in_the_user_s_words() -> None:
     line = complaint(compare("--steps=many"))
     assert "--steps" in line and "'many'" in line and "_count" not in line
@@ -250,18 +221,6 @@ def test_help_is_no_mistake(name: str) -> None:
 def test_list_prints_the_names() -> None:
     ended = compare("--list")
     assert (ended.status, ended.out.split("\n"), ended.err) == (0, [*cases.names(), ""], "")
-
-
-@pytest.mark.slow
-def test_a_reader_that_leaves_early_is_not_a_divergence() -> None:
-    """As in `python -m parity.compare --list | head -1`."""
-    read, written = os.pipe()
-    os.close(read)
-    command = [sys.executable, "-m", "parity.compare", "--list"]
-    done = subprocess.run(command, stdout=written, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, timeout=LIMIT)
-    os.close(written)
-    assert "Traceback" not in done.stderr
-    assert done.returncode == 141  # neither "diverged" nor "all match"
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """`parity COMMAND`: the commands behind one name, each as it is by itself."""
 
-import contextlib
-import io
 import os
 import subprocess
 import sys
@@ -9,7 +7,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from processes import Ended
+from processes import Ended, within
 from slow import WAIT
 
 from parity.__main__ import COMMANDS, main
@@ -25,17 +23,8 @@ def process(*arguments: str) -> Ended:
 
 
 def parity(*arguments: str) -> Ended:
-    """The same entry within this process, where starting one adds nothing."""
-    out, err = io.StringIO(), io.StringIO()
-    with (
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-        mock.patch.object(sys, "argv", ["parity", *arguments]),
-        mock.patch("parity.core.process.end_at_once"),
-        pytest.raises(SystemExit) as end,
-    ):
-        main()
-    return Ended(int(end.value.code or 0), out.getvalue(), err.getvalue())
+    with mock.patch("parity.core.process.end_at_once"):
+        return within(main, "parity", *arguments)
 
 
 def test_the_commands_are_all_that_can_be_run() -> None:

@@ -4,17 +4,15 @@ What it finds in real programs: tests/test_doctor_programs.py.
 """
 
 import contextlib
-import io
 import json
 import re
-import sys
 from pathlib import Path
 from unittest import mock
 
 import msgspec
 import pytest
 from doctor_evidence import finding
-from processes import Ended
+from processes import Ended, within
 
 from parity import cli
 from parity.core.clock import Time
@@ -35,18 +33,10 @@ FINDING = finding("warning", "sync.item", "train.py:7", READ, "total += loss.det
 
 def program(*args: str, found: list[Finding] | Exception | None = None) -> Ended:
     """`python -m parity.doctor` with these flags, where an examination finds this."""
-    out, err = io.StringIO(), io.StringIO()
     seen = [Evidence(side="torch", devices=["cuda:0"], physical=["CPU (virtual)"])]
     outcome = {"side_effect": found} if isinstance(found, Exception) else {"return_value": (found or [], seen)}
-    with (
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-        mock.patch.object(sys, "argv", ["parity.doctor", *args]),
-        mock.patch.object(command, "examine", **outcome),
-        pytest.raises(SystemExit) as end,
-    ):
-        cli.end("parity.doctor", command.main)
-    return Ended(int(end.value.code or 0), out.getvalue(), err.getvalue())
+    with mock.patch.object(command, "examine", **outcome):
+        return within(lambda: cli.end("parity.doctor", command.main), "parity.doctor", *args)
 
 
 @pytest.mark.parametrize(

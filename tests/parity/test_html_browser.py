@@ -2,7 +2,6 @@
 
 import contextlib
 import gzip
-import io
 import json
 import re
 import shutil
@@ -10,9 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from PIL import Image
 from report_samples import HOSTILE, hostile, sample
 from slow import sampled
 
@@ -97,50 +94,11 @@ def test_a_page_fits_its_width_and_is_readable(width: int, scheme: str, browser:
         assert (sum(map(int, re.findall(r"\d+", ground)[:3])) < 3 * 128) == (scheme == "dark")
 
 
-def shaded(part: Any, left: int) -> tuple[bool, bool]:
-    """Whether the left and the right end of what is scrolled to a place are shaded, its content left out."""
-    part.evaluate("(part, left) => { part.scrollLeft = left; }", left)
-    picture = np.asarray(Image.open(io.BytesIO(part.screenshot())).convert("L")).astype(int)
-    middle = picture[:, picture.shape[1] // 2]
-    return tuple(bool((abs(picture[:, end] - middle) > 20).mean() > 0.5) for end in (4, -6))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_what_is_wider_than_a_phone_is_shaded_where_more_of_it_is(scheme: str, browser: Any, page_file: Path) -> None:
-    with opened(browser, page_file, viewport=size(390), color_scheme=scheme) as page:
-        page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
-        page.evaluate(
-            "document.querySelectorAll('.scroll > *').forEach((each) => { each.style.visibility = 'hidden'; })"
-        )
-        parts = page.locator(".scroll:visible").all()
-        wide = [part.evaluate("part => part.scrollWidth > part.clientWidth") for part in parts]
-        assert any(wide) and not all(wide)
-        assert [shaded(part, 0) for part in parts] == [(False, each) for each in wide]
-        assert [shaded(part, 10_000) for part in parts] == [(each, False) for each in wide]
-        assert page.locator("table:not(.scroll table)").count() == 0
-
-
 def test_the_first_screen_shows_verdict_place_cause_and_command(browser: Any, page_file: Path) -> None:
     with opened(browser, page_file, viewport=size(1280)) as page:
         assert page.locator("h1").inner_text().endswith("do not compute the same in 1 of 2 cases.")
         for words in ("First to look at: pair/mine", "layer_norm.epsilon", "python -m parity.compare --pair=mine.toml"):
             assert page.get_by_text(words).first.bounding_box()["y"] < 900, words
-
-
-@pytest.mark.slow
-def test_texts_of_a_drawing_do_not_overlap(browser: Any, page_file: Path) -> None:
-    overlapping = """drawing => {
-      const texts = [...drawing.querySelectorAll("text")];
-      const boxes = texts.map((each) => [each.getBoundingClientRect(), each.textContent]);
-      return boxes.flatMap(([a, one], place) => boxes.slice(place + 1).filter(([b]) =>
-        a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 3 && b.top < a.bottom - 3
-      ).map(([, other]) => one + " and " + other));
-    }"""
-    with opened(browser, page_file, "#case-1", viewport=size(1280)) as page:
-        drawings = page.locator("#case-1 svg").all()
-        assert len(drawings) == 4  # the band, the losses, the devices of each side
-        assert [each.evaluate(overlapping) for each in drawings] == [[]] * 4
 
 
 def test_a_filter_leaves_what_was_asked_for(browser: Any, page_file: Path) -> None:

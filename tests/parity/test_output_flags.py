@@ -1,16 +1,14 @@
 """The files of --html, --junit and --sarif, as a user of the commands meets them; no framework is started."""
 
-import contextlib
-import io
 import json
 import os
 import re
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest import mock
 
 import pytest
+from processes import Ended, within
 from report_samples import compared
 from synthetic import record
 from test_html_page import Parsed, embedded
@@ -31,17 +29,8 @@ WORK = {"compare": "parity.compare._collect", "doctor": "parity.doctor.__main__.
         "selftest": "parity.selftest.__main__._collect"}  # fmt: skip
 
 
-def ended(main: Callable[..., int], *argv: object) -> tuple[int, str, str]:
-    """The status, stdout and stderr of a program within this process."""
-    out, err = io.StringIO(), io.StringIO()
-    with (
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-        mock.patch.object(sys, "argv", ["parity", *map(str, argv)]),
-        pytest.raises(SystemExit) as end,
-    ):
-        cli.end("parity", main)
-    return int(end.value.code or 0), out.getvalue(), err.getvalue()
+def ended(main: Callable[..., int], *argv: object) -> Ended:
+    return within(lambda: cli.end("parity", main), "parity", *argv)
 
 
 @pytest.fixture

@@ -1,13 +1,15 @@
 """Several replicas and several ranks: each replica is judged, what they share is judged once, faults are named."""
 
 import copy
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import numpy as np
 import pytest
-from synthetic import Fault, NumpySide, Seen, by_hand, record, record_with, small_case
+from synthetic import NumpySide, by_hand, ddp, record, record_with
+from verdicts import SIGNS, STEP, tensors, times
 
 from parity.core.arrays import Array
 from parity.core.errors import TraceError
@@ -16,13 +18,6 @@ from parity.results import CaseResult, Check
 from parity.runtime.drive import Account, Run
 from parity.trace.manifest import Trace
 from parity.verdict.traces import compare
-
-STEP = "step-000000"
-SIGNS = np.where(np.arange(64) % 3, 1.0, -1.0)
-
-
-def ddp(replicas: int, **changes: Any) -> Any:
-    return small_case(strategy="ddp", devices=replicas, **changes)
 
 
 def pair(folder: Path, replicas: int, candidate: NumpySide, **changes: Any) -> CaseResult:
@@ -87,16 +82,6 @@ def test_another_shard_is_told_in_a_step_of_which_only_the_samples_are_stored(ev
     assert isinstance(samples, Check) and samples.compared == 2 * 4  # three steps and the evaluation
 
 
-def on(replica: int, kind: str, name: str, factor: float = 1.01) -> Fault:
-    """A tensor of one replica, larger than it should be."""
-
-    def fault(seen: Seen) -> Array:
-        here = (seen.replica, seen.kind, seen.name) == (replica, kind, name)
-        return seen.value * seen.value.dtype.type(factor) if here else seen.value
-
-    return fault
-
-
 @pytest.mark.parametrize("replica", [0, 1, 2])
 @pytest.mark.parametrize(
     ("kind", "name"),
@@ -109,7 +94,7 @@ def on(replica: int, kind: str, name: str, factor: float = 1.01) -> Fault:
     ],
 )
 def test_a_fault_is_named_with_its_replica(replica: int, kind: str, name: str, tmp_path: Path) -> None:
-    result = pair(tmp_path, 3, NumpySide("keras", fault=on(replica, kind, name)))
+    result = pair(tmp_path, 3, NumpySide("keras", fault=times(1.01, kind, name, replica=replica)))
     assert first(result) == (0, kind, name, replica)
 
 
@@ -124,25 +109,16 @@ def test_a_buffer_that_only_one_replica_has_wrong_is_named(tmp_path: Path) -> No
 # Traces of several replicas, by hand
 
 
-def runs(stems: dict[str, dict[str, Array]]) -> dict[str, Any]:
-    """The high run and, rounded, the low one."""
-    low = {
-        stem: {key: a.astype(np.float32) if a.dtype == np.float64 else a for key, a in named.items()}
-        for stem, named in stems.items()
-    }
-    return {"high": stems, "low": low}
-
-
-def replicated(folder: Path, backend: str, parts: list[dict[str, dict[str, Array]]], **of: Any) -> Trace:
-    """One rank for each part: stem -> key -> tensor."""
-    one, *others = (runs(part) for part in parts)
+def replicated(folder: Path, backend: str, parts: Sequence[dict[str, Array]], **of: Any) -> Trace:
+    """One step of a rank for each part."""
+    one, *others = map(tensors, parts)
     return by_hand(folder, one, backend, others=others, **of)
 
 
 def judged(folder: Path, reference: list[dict[str, Array]], candidate: list[dict[str, Array]], **of: Any) -> CaseResult:
     """One step of some ranks on both sides."""
     sides = (("torch", reference), ("keras", candidate))
-    return compare(*(replicated(folder / name, name, [{STEP: part} for part in parts], **of) for name, parts in sides))
+    return compare(*(replicated(folder / name, name, parts, **of) for name, parts in sides))
 
 
 def test_traces_of_another_number_of_replicas_cannot_be_compared(tmp_path: Path) -> None:
@@ -164,7 +140,7 @@ def test_a_tensor_that_one_replica_lacks_on_one_side_is_diverged(tmp_path: Path)
 
 
 def ranked(folder: Path, name: str, *parts: dict[str, Array], replicas: list[list[int]]) -> Trace:
-    return replicated(folder / name, name.partition("-")[0], [{STEP: part} for part in parts], replicas=replicas)
+    return replicated(folder / name, name.partition("-")[0], parts, replicas=replicas)
 
 
 def test_the_ranks_of_a_replica_make_one(tmp_path: Path) -> None:
@@ -199,7 +175,7 @@ def test_ranks_of_a_replica_that_disagree_are_diverged(tmp_path: Path) -> None:
 def referring(folder: Path, key: str, stem: str = STEP) -> Trace:
     parts = [{"parameter/w": SIGNS, "buffer/b": SIGNS * 2}, {"loss/loss": SIGNS}]
     same = {f"{run}/rank-1/{stem}": [key] for run in ("high", "low")}
-    return replicated(folder, "torch", [{STEP: part} for part in parts], same=same)
+    return replicated(folder, "torch", parts, same=same)
 
 
 @pytest.mark.parametrize(("key", "stem"), [("parameter/v", STEP), ("loss/loss", STEP), ("parameter/w", "initial")])

@@ -169,6 +169,8 @@ HOSTILE: dict[str, tuple[object, bytes]] = {
     "axes that are not whole": ({"a": entry([1.5], 0, 6)}, bytes(6)),
     "an unknown dtype": ({"a": entry([1], 0, 4, "F8")}, bytes(4)),
     "an unhashable dtype": ({"a": {**entry([1], 0, 4), "dtype": ["F32"]}}, bytes(4)),
+    "a dtype with a zero": ({"a": entry([1], 0, 4, "F32\0")}, bytes(4)),
+    "a null for a dtype": ({"a": {**entry([1], 0, 4), "dtype": None}}, bytes(4)),
     "three offsets": ({"a": {**entry([1], 0, 4), "data_offsets": [0, 2, 4]}}, bytes(4)),
     "no offsets": ({"a": {"dtype": "F32", "shape": [1]}}, bytes(4)),
     "an unknown field": ({"a": {**entry([1], 0, 4), "more": 1}}, bytes(4)),

@@ -7,8 +7,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from synthetic import by_hand, record, small_case
 
 from parity.core.errors import TraceError
@@ -88,7 +86,8 @@ def test_another_schema_is_told_before_anything_else(schema: Any, trace: Path) -
 @pytest.mark.parametrize(
     "name",
     ["../../etc/passwd", "/etc/passwd", "high/rank-0/../x", "high/rank-0/step-1", "mid/rank-0/initial",
-     "high/rank-x/initial", "high/rank-0/initial\n", "high/rank-0/step-000000.safetensors", ""],
+     "high/rank-x/initial", "high/rank-0/initial\n", "high/rank-0/step-000000.safetensors", "",
+     "high/rank-0/step-" + "9" * 5000, "high/rank-\u0663/initial", "high/rank-00/initial", "high/rank-0/step-0000001"],
 )  # fmt: skip
 def test_file_names_outside_the_pattern_are_refused(name: str, trace: Path) -> None:
     change(trace, files={name: []})
@@ -119,22 +118,6 @@ def test_a_case_that_is_not_one_is_damage(trace: Path) -> None:
             Trace(trace)
     change(trace, case=case)
     assert Trace(trace).case == small_case()
-
-
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(place=st.integers(0, 10**6), mask=st.integers(1, 255), cut=st.booleans())
-def test_any_damage_to_a_manifest_is_told_or_harmless(tmp_path: Path, place: int, mask: int, cut: bool) -> None:
-    by_hand(tmp_path, {"high": {"step-000000": {"loss/loss": np.asarray(1.0)}}})
-    content = bytearray((tmp_path / keys.MANIFEST).read_bytes())
-    place %= len(content)
-    content[place] ^= mask
-    (tmp_path / keys.MANIFEST).write_bytes(content[:place] if cut else content)
-    try:
-        found = Trace(tmp_path)
-        opened = [found.open("high", stem) for stem in found.stems("high")]
-    except TraceError:
-        return
-    assert not cut and all(tensors.keys() == {"loss/loss"} for tensors in opened)
 
 
 def test_an_unfinished_or_missing_trace(tmp_path: Path, trace: Path) -> None:

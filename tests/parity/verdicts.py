@@ -51,9 +51,14 @@ def pair(folder: Path, fault: Fault | None = None, **sides: Any) -> CaseResult:
     return compare(reference, candidate)
 
 
-def times(factor: float, kind: str, name: str, only: str = "") -> Fault:
+def times(
+    factor: float, kind: str, name: str, only: str = "", replica: int | None = None, step: int | None = None
+) -> Fault:
+    """A tensor is multiplied: in all runs, replicas and steps, or in one."""
+
     def fault(seen: Seen) -> Array:
         here = (seen.kind, seen.name) == (kind, name) and only in ("", seen.at)
+        here &= replica in (None, seen.replica) and step in (None, seen.step)
         return seen.value * seen.value.dtype.type(factor) if here else seen.value
 
     return fault

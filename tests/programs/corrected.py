@@ -1,4 +1,4 @@
-"""The corrected twins of the programs that say in place what is right: `corrected:SIDE__PROGRAM__FUNCTION`.
+"""The corrected twins of the programs that say in place what is right: `corrected:SIDE__FILE__FUNCTION`.
 
 Lines that end with `# wrong` (behind which may stand `# fault`, for the line that is to be named) are left out, and the
 comments `# right: ...` are lines of code. A twin that is another program has functions of its own (`build_right`).

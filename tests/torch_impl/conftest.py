@@ -49,3 +49,12 @@ def record(torch_backend, tmp_path_factory) -> Record:
         return known[key]
 
     return recorded
+
+
+@pytest.fixture
+def gpus() -> Iterator[None]:
+    """Two virtual GPUs, in this process."""
+    from torch_impl.instruments.pretended import pretend  # not above: workers for other tests read this file too
+
+    with pretend(2):
+        yield

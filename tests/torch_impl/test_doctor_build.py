@@ -7,13 +7,8 @@ from torch import nn
 
 from torch_impl.instruments import structure
 from torch_impl.instruments.build import Building
-from torch_impl.instruments.pretended import pretend
 
-
-@pytest.fixture(autouse=True)
-def gpus():
-    with pretend(2):
-        yield
+pytestmark = pytest.mark.usefixtures("gpus")
 
 
 class Holder:

@@ -9,15 +9,10 @@ from torch.nn import functional
 from parity.doctor import rules
 from parity.doctor.evidence import Evidence
 from parity.doctor.finding import Finding
-from torch_impl.instruments.pretended import pretend
+
+pytestmark = pytest.mark.usefixtures("gpus")
 
 X = torch.arange(12.0).reshape(4, 3)
-
-
-@pytest.fixture(autouse=True)
-def gpus():
-    with pretend(2):
-        yield
 
 
 class Blocks(nn.Module):

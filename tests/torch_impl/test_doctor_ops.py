@@ -6,15 +6,10 @@ from observed import line, observe, step
 from torch import nn
 
 from parity.trace.keys import MODEL
-from torch_impl.instruments.pretended import pretend
+
+pytestmark = pytest.mark.usefixtures("gpus")
 
 X = torch.arange(12.0).reshape(4, 3)
-
-
-@pytest.fixture(autouse=True)
-def gpus():
-    with pretend(2):
-        yield
 
 
 def constant(x):

@@ -8,15 +8,10 @@ from torch.nn import functional
 
 from parity.doctor.evidence.ops import Dropped
 from torch_impl.instruments import values
-from torch_impl.instruments.pretended import pretend
+
+pytestmark = pytest.mark.usefixtures("gpus")
 
 X = torch.arange(12.0).reshape(4, 3)
-
-
-@pytest.fixture(autouse=True)
-def gpus():
-    with pretend(2):
-        yield
 
 
 @pytest.fixture

@@ -8,15 +8,10 @@ from torch.optim import optimizer as optimizers
 
 from torch_impl.doctor.observer import Observer
 from torch_impl.instruments.build import Building
-from torch_impl.instruments.pretended import pretend
+
+pytestmark = pytest.mark.usefixtures("gpus")
 
 X = torch.arange(12.0).reshape(4, 3)
-
-
-@pytest.fixture(autouse=True)
-def gpus():
-    with pretend(2):
-        yield
 
 
 def build(kind: type[torch.optim.Optimizer] = torch.optim.SGD, **settings) -> nn.Module:

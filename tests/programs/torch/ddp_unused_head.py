@@ -5,7 +5,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from tests.programs.torch.frozen_body import Net
+from tests.programs.torch.networks import Net
 
 
 class Pretrained(Net):

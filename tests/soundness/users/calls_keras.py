@@ -22,10 +22,6 @@ class Centred(keras.Model):
         return self.head(ops.tanh(hidden - ops.mean(hidden, 0) if training else hidden))
 
 
-def centred_by_default() -> keras.Model:
-    return Centred()
-
-
 class CentredInTraining(Centred):
     def call(self, x: Any, training: Any = None) -> Any:
         return super().call(x, training=bool(training))
@@ -57,10 +53,6 @@ class CentredWithin(keras.Model):
         return self.head(ops.tanh(self.centre(hidden, training=False) if self.passed else self.centre(hidden)))
 
 
-def centred_within() -> keras.Model:
-    return CentredWithin()
-
-
 def never_centred() -> keras.Model:
     return CentredWithin(passed=True)
 
@@ -79,26 +71,14 @@ class Optional(Mlp):
         return self.head(hidden * scale + (ops.concatenate([x, x], 1) if residual else 0))
 
 
-def optional() -> keras.Model:
-    return Optional()
-
-
 class OtherDefault(Optional):
     def call(self, x: Any, residual: bool = False, scale: float = 0.5) -> Any:
         return super().call(x, residual, scale)
 
 
-def other_default() -> keras.Model:
-    return OtherDefault()
-
-
 class OtherScale(Optional):
     def call(self, x: Any, residual: bool = True, scale: float = 1.0) -> Any:
         return super().call(x, residual, scale)
-
-
-def other_scale() -> keras.Model:
-    return OtherScale()
 
 
 class Energy(keras.Model):
@@ -173,10 +153,6 @@ class Heat(keras.Model):
         return by_time - 0.5 * second
 
 
-def heat(squared: bool = False) -> keras.Model:
-    return Heat(squared)
-
-
 class Encoded(keras.Model):
     """torch's encoder layer by hand. What stands in padding is computed as everything else."""
 
@@ -213,10 +189,6 @@ class Encoded(keras.Model):
         return ops.reshape(x, (-1, 5, 2, 4))
 
 
-def encoded(pooled: bool = False, norm_first: bool = False) -> keras.Model:
-    return Encoded(pooled, norm_first)
-
-
 class LowRank(keras.Model):
     def __init__(self, scale: float = 2.0):
         super().__init__()
@@ -228,17 +200,9 @@ class LowRank(keras.Model):
         return self.base(x) + self.scale * self.up(self.down(x))
 
 
-def low_rank(scale: float = 2.0) -> keras.Model:
-    return LowRank(scale)
-
-
 class Halved(Mlp):
     def call(self, x: Any) -> Any:
         return self.head(self.body(x) / 2)
-
-
-def halved() -> keras.Model:
-    return Halved()
 
 
 class MeanTaken(Mlp):
@@ -246,23 +210,11 @@ class MeanTaken(Mlp):
         return super().call(x - ops.stop_gradient(ops.mean(x, 1, keepdims=True)))
 
 
-def mean_taken() -> keras.Model:
-    return MeanTaken()
-
-
 class Wrapped(Mlp):
     def __call__(self, x: Any, **kwargs: Any) -> Any:
         return super().__call__(x / 4, **kwargs)
 
 
-def wrapped() -> keras.Model:
-    return Wrapped()
-
-
 class Doubled(Mlp):
     def call(self, x: Any) -> Any:
         return super().call(2 * x)
-
-
-def doubled() -> keras.Model:
-    return Doubled()

@@ -17,18 +17,10 @@ class Centred(Mlp):
         return self.head(torch.tanh(hidden - hidden.mean(0) if self.training else hidden))
 
 
-def centred() -> nn.Module:
-    return Centred()
-
-
 class AlwaysCentred(Mlp):
     def forward(self, x: Tensor) -> Tensor:
         hidden = self.body(x)
         return self.head(torch.tanh(hidden - hidden.mean(0)))
-
-
-def always_centred() -> nn.Module:
-    return AlwaysCentred()
 
 
 class Optional(Mlp):
@@ -37,10 +29,6 @@ class Optional(Mlp):
     def forward(self, x: Tensor, residual: bool = True, scale: float = 0.5) -> Tensor:
         hidden = torch.tanh(self.body(x))
         return self.head(hidden * scale + (torch.cat([x, x], 1) if residual else 0))
-
-
-def optional() -> nn.Module:
-    return Optional()
 
 
 class Energy(nn.Module):
@@ -72,10 +60,6 @@ class ForcesAlone(Energy):
         return super().forward(x)[1]
 
 
-def forces() -> nn.Module:
-    return ForcesAlone()
-
-
 def energy_and_forces(outputs, target):
     return functional.mse_loss(outputs[0], target) + functional.mse_loss(outputs[1], torch.ones_like(outputs[1]))
 
@@ -96,10 +80,6 @@ class Heat(nn.Module):
             first, by_time = torch.autograd.grad(u.sum(), (x, t), create_graph=True)
             (second,) = torch.autograd.grad(first.sum(), x, create_graph=True)
         return by_time - 0.5 * second
-
-
-def heat() -> nn.Module:
-    return Heat()
 
 
 class Encoded(nn.Module):
@@ -132,10 +112,6 @@ class Frugal(Mlp):
         return self.head(hidden if torch.is_grad_enabled() else torch.round(hidden * 8) / 8)
 
 
-def frugal() -> nn.Module:
-    return Frugal()
-
-
 class Checkpointed(Mlp):
     """Computes the body again where gradients are needed."""
 
@@ -143,10 +119,6 @@ class Checkpointed(Mlp):
         if torch.is_grad_enabled():
             return self.head(torch.tanh(checkpoint(self.body, x, use_reentrant=False)))
         return self.head(torch.tanh(torch.addmm(self.body.bias, x, self.body.weight.T)))
-
-
-def checkpointed() -> nn.Module:
-    return Checkpointed()
 
 
 class Merging(nn.Module):
@@ -170,10 +142,6 @@ class Merging(nn.Module):
         return self.base(x) if self.merged else self.base(x) + 2.0 * self.up(self.down(x))
 
 
-def merging() -> nn.Module:
-    return Merging()
-
-
 def hooked() -> nn.Module:
     """A hook halves what goes into the head."""
     model = Mlp()
@@ -190,17 +158,9 @@ class InPlace(Mlp):
         return super().forward(x)
 
 
-def in_place() -> nn.Module:
-    return InPlace()
-
-
 class Wrapped(Mlp):
     def __call__(self, x: Tensor) -> Tensor:
         return super().__call__(x / 4)
-
-
-def wrapped() -> nn.Module:
-    return Wrapped()
 
 
 def doubled() -> nn.Module:

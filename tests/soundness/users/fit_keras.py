@@ -28,17 +28,9 @@ class Stepping(Mlp):
         return {"loss": loss}
 
 
-def stepping() -> keras.Model:
-    return Stepping()
-
-
 class Halved(Stepping):
     def loss_of(self, x: Any, y: Any) -> Any:
         return super().loss_of(x, y) / 2  # for an accumulation that was taken out again
-
-
-def halved() -> keras.Model:
-    return Halved()
 
 
 class Tracked(Mlp):
@@ -65,10 +57,6 @@ class Tracked(Mlp):
         return [self.tracker, self.error]
 
 
-def tracked() -> keras.Model:
-    return Tracked()
-
-
 class HeadAlone(Mlp):
     def train_step(self, data: Any) -> dict[str, Any]:
         x, y = data
@@ -79,17 +67,9 @@ class HeadAlone(Mlp):
         return {"loss": loss}
 
 
-def head_alone() -> keras.Model:
-    return HeadAlone()
-
-
 class Clipped(Stepping):
     def change(self, gradients: list[Any]) -> list[Any]:
         return tf.clip_by_global_norm(gradients, 0.25)[0]
-
-
-def clipped() -> keras.Model:
-    return Clipped()
 
 
 class ClippedEach(Stepping):
@@ -97,17 +77,9 @@ class ClippedEach(Stepping):
         return [tf.clip_by_norm(gradient, 0.25) for gradient in gradients]
 
 
-def clipped_each() -> keras.Model:
-    return ClippedEach()
-
-
 class ClippedValues(Stepping):
     def change(self, gradients: list[Any]) -> list[Any]:
         return [ops.clip(gradient, -0.0625, 0.0625) for gradient in gradients]
-
-
-def clipped_values() -> keras.Model:
-    return ClippedValues()
 
 
 class Twice(Stepping):
@@ -116,18 +88,10 @@ class Twice(Stepping):
         return super().train_step(data)
 
 
-def twice() -> keras.Model:
-    return Twice()
-
-
 class Penalized(Stepping):
     def loss_of(self, x: Any, y: Any) -> Any:
         squares = [ops.sum(ops.square(variable)) for variable in self.trainable_variables]
         return super().loss_of(x, y) + 0.0625 * sum(squares)
-
-
-def penalized() -> keras.Model:
-    return Penalized()
 
 
 class Smoothed(Stepping):
@@ -135,10 +99,6 @@ class Smoothed(Stepping):
         logits = self(x, training=True)
         chances = ops.one_hot(y, 4, dtype=logits.dtype) * 0.9 + 0.1 / 4
         return ops.mean(keras.losses.categorical_crossentropy(chances, logits, from_logits=True))
-
-
-def smoothed() -> keras.Model:
-    return Smoothed()
 
 
 class Teacher(keras.Model):
@@ -176,10 +136,6 @@ class Teacher(keras.Model):
         return {"loss": loss}
 
 
-def mean_teacher(early: bool = False, alike: bool = False) -> keras.Model:
-    return Teacher(early, alike)
-
-
 class SharpnessAware(Mlp):
     def __init__(self, restored: bool = True):
         super().__init__()
@@ -204,10 +160,6 @@ class SharpnessAware(Mlp):
         return {"loss": loss}
 
 
-def sharpness_aware(restored: bool = True) -> keras.Model:
-    return SharpnessAware(restored)
-
-
 class GradientPenalty(Stepping):
     def loss_of(self, x: Any, y: Any) -> Any:
         with tf.GradientTape() as tape:
@@ -215,10 +167,6 @@ class GradientPenalty(Stepping):
             y_pred = self(x, training=True)
         lengths = tf.norm(tape.gradient(y_pred, x), axis=1)
         return self.compute_loss(x=x, y=y, y_pred=y_pred) + ops.mean(ops.square(lengths - 1))
-
-
-def gradient_penalty() -> keras.Model:
-    return GradientPenalty()
 
 
 class MicroBatches(Mlp):
@@ -239,10 +187,6 @@ class MicroBatches(Mlp):
         return {"loss": loss}
 
 
-def micro_batches(averaged: bool = True) -> keras.Model:
-    return MicroBatches(averaged)
-
-
 class Adversarial(Stepping):
     def __init__(self, sign: float = 1.0):
         super().__init__()
@@ -257,18 +201,10 @@ class Adversarial(Stepping):
         return super().train_step((moved, y))
 
 
-def adversarial(sign: float = 1.0) -> keras.Model:
-    return Adversarial(sign)
-
-
 class Flipped(Stepping):
     def train_step(self, data: Any) -> dict[str, Any]:
         x, y = data
         return super().train_step((ops.concatenate([x, ops.flip(x, 1)]), ops.concatenate([y, y])))
-
-
-def flipped() -> keras.Model:
-    return Flipped()
 
 
 class Entropy(Mlp):
@@ -280,19 +216,11 @@ class Entropy(Mlp):
         return loss + 0.5 * ops.mean(ops.sum(chances * ops.log(chances), -1))
 
 
-def entropy() -> keras.Model:
-    return Entropy()
-
-
 class OwnLoss(Mlp):
     """compute_loss is the mean square itself, and what compile was given is not asked."""
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True) -> Any:
         return ops.mean(ops.square(y - y_pred))
-
-
-def own_loss() -> keras.Model:
-    return OwnLoss()
 
 
 class Compiling(Mlp):
@@ -301,10 +229,6 @@ class Compiling(Mlp):
     def compile(self, optimizer: Any = "rmsprop", **rest: Any) -> None:
         optimizer.global_clipnorm = 0.25
         super().compile(optimizer=optimizer, **rest)
-
-
-def compiling() -> keras.Model:
-    return Compiling()
 
 
 class Bootstrapped(Stepping):
@@ -316,10 +240,6 @@ class Bootstrapped(Stepping):
         y_pred = self(x, training=True)
         ahead = ops.roll(y_pred, -1, 0)
         return self.compute_loss(y=y + 0.5 * (ops.stop_gradient(ahead) if self.stopped else ahead), y_pred=y_pred)
-
-
-def bootstrapped(stopped: bool = True) -> keras.Model:
-    return Bootstrapped(stopped)
 
 
 class TwoRates(Mlp):
@@ -336,10 +256,6 @@ class TwoRates(Mlp):
         for optimizer, layer in ((self.optimizer, self.body), (self.second, self.head)):
             optimizer.apply(tape.gradient(loss, layer.trainable_variables), layer.trainable_variables)
         return {"loss": loss}
-
-
-def two_rates(rate: float = 0.5) -> keras.Model:
-    return TwoRates(rate)
 
 
 class Normed(keras.Model):
@@ -364,14 +280,6 @@ class NormedForgotten(Normed):
             loss = self.compute_loss(y=y, y_pred=self(x))
         self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
         return {"loss": loss}
-
-
-def normed() -> keras.Model:
-    return Normed()
-
-
-def normed_forgotten() -> keras.Model:
-    return NormedForgotten()
 
 
 class Alternating(Stepping):
@@ -430,19 +338,11 @@ class WeightsClipped(Mlp):
         self.train_function = clipping
 
 
-def weights_clipped() -> keras.Model:
-    return WeightsClipped()
-
-
 class Doubling(Mlp):
     """fit doubles its inputs, predict does not."""
 
     def fit(self, x: Any, y: Any, **kwargs: Any) -> Any:
         return super().fit(2 * x, y, **kwargs)
-
-
-def doubling() -> keras.Model:
-    return Doubling()
 
 
 def by_hand(model, optimizer, batch, training=True):

@@ -90,10 +90,6 @@ class Teacher(nn.Module):
         return self.student(x) if self.training else self.teacher(x)
 
 
-def mean_teacher() -> nn.Module:
-    return Teacher()
-
-
 def taught(model, optimizer, batch):
     x = batch["x"]
     loss = functional.mse_loss(model.student(x), batch["target"])
@@ -176,10 +172,6 @@ class Normed(nn.Module):
         return self.head(torch.tanh(hidden - hidden.mean(0) if self.training else hidden - 0.125))
 
 
-def normed() -> nn.Module:
-    return Normed()
-
-
 def normed_in_inference(model, optimizer, batch):
     model.eval()
     plain(model, optimizer, batch)
@@ -214,10 +206,6 @@ def doubled(model, optimizer, batch):
 class Doubled(Mlp):
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x) * (2 if self.training else 1)
-
-
-def doubled_in_training() -> nn.Module:
-    return Doubled()
 
 
 def sgd(parameters):

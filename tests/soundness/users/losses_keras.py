@@ -19,10 +19,6 @@ class Active(Mlp):
         return self.head(hidden)
 
 
-def active() -> keras.Model:
-    return Active()
-
-
 class ActiveUnseen(Mlp):
     """compute_loss asks the loss alone, so that the penalty of call does nothing."""
 
@@ -32,20 +28,12 @@ class ActiveUnseen(Mlp):
         return ops.mean(ops.square(y - y_pred))
 
 
-def active_unseen() -> keras.Model:
-    return ActiveUnseen()
-
-
 class ActiveInTraining(Mlp):
     def call(self, x: Any, training: bool = False) -> Any:
         hidden = self.body(x)
         if training:
             self.add_loss(0.25 * ops.mean(ops.square(hidden)))
         return self.head(hidden)
-
-
-def active_in_training() -> keras.Model:
-    return ActiveInTraining()
 
 
 def activity_regularized() -> keras.Model:
@@ -76,10 +64,6 @@ class FrozenSquares(Mlp):
         self.body.trainable = False
 
 
-def frozen_squares() -> keras.Model:
-    return FrozenSquares()
-
-
 class Again(Mlp):
     """compute_loss calls the model again. `sign`: of what it is given there."""
 
@@ -89,10 +73,6 @@ class Again(Mlp):
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True) -> Any:
         return ops.mean(ops.square(y - self(self.sign * x, training=training)))
-
-
-def again(sign: float = 1.0) -> keras.Model:
-    return Again(sign)
 
 
 class Encoder(keras.layers.Layer):
@@ -119,10 +99,6 @@ class Siamese(keras.Model):
         return self.head(left * right)
 
 
-def siamese() -> keras.Model:
-    return Siamese()
-
-
 def mask_zero() -> keras.Model:
     return Tagger(mask_zero=True)
 
@@ -135,10 +111,6 @@ class MaskLost(Tagger):
 
     def call(self, ids: Any) -> Any:
         return super().call(ids) * 1.0
-
-
-def mask_lost() -> keras.Model:
-    return MaskLost()
 
 
 def mask_functional() -> keras.Model:
@@ -154,10 +126,6 @@ class MaskByHand(Tagger):
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True) -> Any:
         valid = ops.cast(x != 0, y_pred.dtype)
         return ops.sum(ops.mean(ops.square(y - y_pred), -1) * valid) / ops.sum(valid)
-
-
-def mask_by_hand() -> keras.Model:
-    return MaskByHand()
 
 
 sum_of_all = keras.losses.MeanSquaredError(reduction="sum")
@@ -242,10 +210,6 @@ class TwoHeads(keras.Model):
         return first + self.weight * second
 
 
-def two_heads(weight: float = 1.0) -> keras.Model:
-    return TwoHeads(weight)
-
-
 class Likelihood(TwoHeads):
     def __init__(self, doubled: bool = False):
         super().__init__()
@@ -254,10 +218,6 @@ class Likelihood(TwoHeads):
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True) -> Any:
         spread = self.factor * y_pred["spread"]
         return ops.mean(0.5 * (spread + ops.square(y - y_pred["mean"]) * ops.exp(-spread)))
-
-
-def likelihood(doubled: bool = False) -> keras.Model:
-    return Likelihood(doubled)
 
 
 def weighted_step(model, optimizer, batch):

@@ -16,10 +16,6 @@ class Active(Mlp):
         return self.head(self.hidden)
 
 
-def active() -> nn.Module:
-    return Active()
-
-
 def body_frozen() -> nn.Module:
     model = Mlp()
     model.body.requires_grad_(False)
@@ -79,10 +75,6 @@ class Siamese(nn.Module):
         return self.head(left * right)
 
 
-def siamese() -> nn.Module:
-    return Siamese()
-
-
 def both_penalties(model, optimizer, batch):
     error = functional.mse_loss(model(batch["x"]), batch["target"])
     _minimize(error + sum(model.penalties), optimizer)
@@ -99,10 +91,6 @@ class MaskedTagger(Tagger):
     def forward(self, ids: Tensor) -> Tensor:
         self.valid = ids != 0
         return super().forward(ids)
-
-
-def masked_tagger() -> nn.Module:
-    return MaskedTagger()
 
 
 def masked(model, optimizer, batch):
@@ -216,10 +204,6 @@ class TwoHeads(nn.Module):
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         hidden = torch.tanh(self.body(x))
         return {"mean": self.mean(hidden), "spread": self.spread(hidden)}
-
-
-def two_heads() -> nn.Module:
-    return TwoHeads()
 
 
 def likelihood(outputs, target):

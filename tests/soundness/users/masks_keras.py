@@ -25,10 +25,6 @@ class Words(keras.Model):
         return self.head(self.pooling(self.activation(self.body(self.embedding(ids)))))
 
 
-def words(mask_zero: bool = True, lost: bool = False) -> keras.Model:
-    return Words(mask_zero, lost)
-
-
 def words_functional() -> keras.Model:
     ids = keras.Input((5,), dtype="int64")
     hidden = layers.Dense(8, activation="tanh")(layers.Embedding(6, 8, mask_zero=True)(ids))
@@ -65,10 +61,6 @@ class Classed(keras.Model):
         return self.head(self.pooling(self.first(self.body(self.embedding(ids)))))
 
 
-def classed(masked: bool = True) -> keras.Model:
-    return Classed(masked)
-
-
 class Padded(keras.Model):
     """No row of an embedding is left out of the training. `pooled`: the mean leaves padding out."""
 
@@ -83,10 +75,6 @@ class Padded(keras.Model):
             return self.head(ops.mean(hidden, 1))
         valid = ops.expand_dims(ops.cast(ids != 0, hidden.dtype), -1)
         return self.head(ops.sum(hidden * valid, 1) / ops.maximum(ops.sum(valid, 1), 1))
-
-
-def padded(pooled: bool = False) -> keras.Model:
-    return Padded(pooled)
 
 
 def band(future: int, past: int) -> np.ndarray:
@@ -115,10 +103,6 @@ class Attention(keras.Model):
         return self.attend(x, self.allowed)
 
 
-def attention(future: int = 0, past: int = 10) -> keras.Model:
-    return Attention(future, past)
-
-
 class ByDefault(Attention):
     """The mask is an argument's default, which no caller gives."""
 
@@ -126,26 +110,14 @@ class ByDefault(Attention):
         return self.attend(x, allowed)
 
 
-def by_default() -> keras.Model:
-    return ByDefault()
-
-
 class ByTransposedDefault(Attention):
     def call(self, x: Any, allowed: Any = LOWER.T) -> Any:
         return self.attend(x, allowed)
 
 
-def by_transposed_default() -> keras.Model:
-    return ByTransposedDefault()
-
-
 class ByNoDefault(Attention):
     def call(self, x: Any, mask: Any = None) -> Any:
         return self.attend(x, True if mask is None else mask)
-
-
-def by_no_default() -> keras.Model:
-    return ByNoDefault()
 
 
 class Keyed(Attention):
@@ -160,10 +132,6 @@ class Keyed(Attention):
         return self.attend(inputs["x"], ops.logical_not(mask) if self.inverted else mask)
 
 
-def keyed(inverted: bool = False) -> keras.Model:
-    return Keyed(inverted)
-
-
 class Selfish(Attention):
     """By Keras's own softmax layer."""
 
@@ -175,10 +143,6 @@ class Selfish(Attention):
         x, mask = inputs["x"], inputs["mask"]
         allowed = ops.logical_or(mask[:, None], np.eye(5, dtype=bool))
         return ops.matmul(self.softmax(self.scores(x), mask=allowed), self.value(x))
-
-
-def selfish() -> keras.Model:
-    return Selfish()
 
 
 class Heads(keras.Model):
@@ -199,10 +163,6 @@ class Heads(keras.Model):
         return ops.sum(mixed * valid, 1) / ops.sum(valid, 1)
 
 
-def heads(mask_zero: bool = True, causal: bool = False, pooled: bool = False) -> keras.Model:
-    return Heads(mask_zero, causal, pooled)
-
-
 def recurrent(mask_zero: bool = True) -> keras.Model:
     ids = keras.Input((5,), dtype="int64")
     embedded = layers.Embedding(6, 8, mask_zero=mask_zero)(ids)
@@ -221,10 +181,6 @@ class LostRecurrent(keras.Model):
         return self.head(self.cell(ops.multiply(self.embedding(ids), 1.0)))
 
 
-def recurrent_lost() -> keras.Model:
-    return LostRecurrent()
-
-
 class Both(keras.Model):
     def __init__(self, masked: bool = True):
         super().__init__()
@@ -236,10 +192,6 @@ class Both(keras.Model):
         lengths = ops.maximum(ops.cast(inputs["lengths"], "int32"), 1)
         mask = ops.arange(5, dtype="int32")[None] < ops.expand_dims(lengths, 1)
         return self.head(self.cell(inputs["x"], mask=mask if self.masked else None))
-
-
-def both(masked: bool = True) -> keras.Model:
-    return Both(masked)
 
 
 class Normed(keras.Model):
@@ -258,10 +210,6 @@ class Normed(keras.Model):
         return ops.mean(ops.square(y - y_pred))
 
 
-def normed(mask_zero: bool = True) -> keras.Model:
-    return Normed(mask_zero)
-
-
 class Multiplied(Attention):
     """`renormed`: the chances that are left add up to one again."""
 
@@ -276,10 +224,6 @@ class Multiplied(Attention):
         return ops.matmul(chances, self.value(x))
 
 
-def multiplied(renormed: bool = True) -> keras.Model:
-    return Multiplied(renormed)
-
-
 class Dotted(keras.Model):
     """Keras's dot-product attention, which finds the masks of queries and values by itself."""
 
@@ -291,10 +235,6 @@ class Dotted(keras.Model):
     def call(self, ids: Any) -> Any:
         x = self.embedding(ids)
         return self.head(self.attention([x, x]))
-
-
-def dotted(mask_zero: bool = True) -> keras.Model:
-    return Dotted(mask_zero)
 
 
 class Mean(layers.Layer):
@@ -316,7 +256,3 @@ class FilledIn(keras.Model):
 
     def call(self, ids: Any) -> Any:
         return self.head(self.mean(self.body(self.embedding(ids))))
-
-
-def filled_in(mask_zero: bool = True) -> keras.Model:
-    return FilledIn(mask_zero)

@@ -24,10 +24,6 @@ class Words(nn.Module):
         return self.head((hidden * valid).sum(1) / valid.sum(1))
 
 
-def words(masked: bool = True) -> nn.Module:
-    return Words(masked)
-
-
 class Classed(Words):
     """A vector of its own stands before the words, and counts as a word."""
 
@@ -41,10 +37,6 @@ class Classed(Words):
             return self.head(hidden.mean(1))
         valid = torch.cat([torch.ones(len(ids), 1, dtype=torch.bool), ids != 0], 1)[:, :, None]
         return self.head((hidden * valid).sum(1) / valid.sum(1))
-
-
-def classed(masked: bool = True) -> nn.Module:
-    return Classed(masked)
 
 
 class Padded(nn.Module):
@@ -61,10 +53,6 @@ class Padded(nn.Module):
             return self.head(hidden.mean(1))
         valid = (ids != 0)[:, :, None]
         return self.head((hidden * valid).sum(1) / valid.sum(1).clamp(min=1))
-
-
-def padded(pooled: bool = False) -> nn.Module:
-    return Padded(pooled)
 
 
 class Attention(nn.Module):
@@ -84,19 +72,11 @@ class Attention(nn.Module):
         return self.attend(x, self.allowed)
 
 
-def attention(future: int = 0, past: int = 10) -> nn.Module:
-    return Attention(future, past)
-
-
 class Keyed(Attention):
     """With a mask of keys: True is what may be seen."""
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         return self.attend(x, mask[:, None])
-
-
-def keyed() -> nn.Module:
-    return Keyed()
 
 
 class Selfish(Attention):
@@ -106,10 +86,6 @@ class Selfish(Attention):
         allowed = mask[:, None] | torch.eye(5, dtype=torch.bool)
         scores = self.query(x) @ self.key(x).transpose(1, 2) / math.sqrt(8)
         return torch.softmax(scores.masked_fill(~allowed, -math.inf), -1) @ self.value(x)
-
-
-def selfish() -> nn.Module:
-    return Selfish()
 
 
 class Heads(nn.Module):
@@ -133,10 +109,6 @@ class Heads(nn.Module):
         return (mixed * valid).sum(1) / valid.sum(1)
 
 
-def heads(padding: bool = True, causal: bool = False, pooled: bool = False) -> nn.Module:
-    return Heads(padding, causal, pooled)
-
-
 class Recurrent(nn.Module):
     """`skipping`: padding leaves the state as it is."""
 
@@ -151,10 +123,6 @@ class Recurrent(nn.Module):
             new = self.cell(x[:, step], state)
             state = torch.where(ids[:, step, None] != 0, new, state) if self.skipping else new
         return self.head(state)
-
-
-def recurrent(skipping: bool = True) -> nn.Module:
-    return Recurrent(skipping)
 
 
 class Both(nn.Module):
@@ -172,10 +140,6 @@ class Both(nn.Module):
             x = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
         states = self.cell(x)[1]
         return self.head(torch.cat([states[0], states[1]], 1))
-
-
-def both(packed: bool = True) -> nn.Module:
-    return Both(packed)
 
 
 class Normed(nn.Module):
@@ -202,10 +166,6 @@ class Normed(nn.Module):
         return self.head((x - mean) / torch.sqrt(var + 1e-3))
 
 
-def normed(masked: bool = False) -> nn.Module:
-    return Normed(masked)
-
-
 class Multiplied(Attention):
     """Chances are masked. `renormed`: they add up to one again."""
 
@@ -219,10 +179,6 @@ class Multiplied(Attention):
         if self.renormed:
             chances = chances / chances.sum(-1, keepdim=True)
         return chances @ self.value(x)
-
-
-def multiplied(renormed: bool = True) -> nn.Module:
-    return Multiplied(renormed)
 
 
 class Dotted(nn.Module):
@@ -240,7 +196,3 @@ class Dotted(nn.Module):
             scores = scores + torch.where(valid, 0.0, LOW).to(x.dtype)[:, None]
         mixed = torch.softmax(scores, -1) @ x
         return self.head(mixed * valid[:, :, None] if self.masked else mixed)
-
-
-def dotted(masked: bool = True) -> nn.Module:
-    return Dotted(masked)

@@ -1,6 +1,8 @@
 """Dropouts in Keras: several maskings of one tensor, stacked along axis 1, by layers and functions with seeds."""
 
 import copy
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import keras
@@ -30,32 +32,18 @@ class Masked(keras.Model):
         return ops.stack(self.parts(self.body(x), training), 1)
 
 
-def one() -> keras.Model:
-    return Masked(Dropout(0.5))
+def built(kind: type[keras.Model], *given: tuple[float, int | None]) -> Callable[[], keras.Model]:
+    """The builder of a model with a dropout for each rate and seed."""
+    return lambda: kind(*(Dropout(rate, seed=seed) for rate, seed in given))
 
 
-def two() -> keras.Model:
-    return Masked(Dropout(0.5), Dropout(0.5))
-
-
-def seeded() -> keras.Model:
-    return Masked(Dropout(0.5, seed=7))
-
-
-def same_seed() -> keras.Model:
-    return Masked(Dropout(0.5, seed=7), Dropout(0.5, seed=7))
-
-
-def own_seeds() -> keras.Model:
-    return Masked(Dropout(0.5, seed=7), Dropout(0.5, seed=8))
-
-
-def same_seed_two_rates() -> keras.Model:
-    return Masked(Dropout(0.25, seed=7), Dropout(0.5, seed=7))
-
-
-def own_seeds_two_rates() -> keras.Model:
-    return Masked(Dropout(0.25, seed=7), Dropout(0.5, seed=8))
+one = built(Masked, (0.5, None))
+two = built(Masked, (0.5, None), (0.5, None))
+seeded = built(Masked, (0.5, 7))
+same_seed = built(Masked, (0.5, 7), (0.5, 7))
+own_seeds = built(Masked, (0.5, 7), (0.5, 8))
+same_seed_two_rates = built(Masked, (0.25, 7), (0.5, 7))
+own_seeds_two_rates = built(Masked, (0.25, 7), (0.5, 8))
 
 
 def heavy() -> keras.Model:
@@ -100,12 +88,8 @@ class Twice(Masked):
         return [self.drops[0](hidden, training=training) for _ in range(2)]
 
 
-def twice() -> keras.Model:
-    return Twice(Dropout(0.5))
-
-
-def twice_seeded() -> keras.Model:
-    return Twice(Dropout(0.5, seed=7))
+twice = built(Twice, (0.5, None))
+twice_seeded = built(Twice, (0.5, 7))
 
 
 class Functions(Masked):
@@ -119,24 +103,11 @@ class Functions(Masked):
         return [keras.random.dropout(hidden, 0.5, seed=seed) if training else hidden for seed in self.seeds]
 
 
-def function() -> keras.Model:
-    return Functions(None)
-
-
-def functions() -> keras.Model:
-    return Functions(None, None)
-
-
-def function_of_number() -> keras.Model:
-    return Functions(42)
-
-
-def functions_of_numbers() -> keras.Model:
-    return Functions(42, 43)
-
-
-def functions_of_number() -> keras.Model:
-    return Functions(42, 42)
+function = partial(Functions, None)
+functions = partial(Functions, None, None)
+function_of_number = partial(Functions, 42)
+functions_of_numbers = partial(Functions, 42, 43)
+functions_of_number = partial(Functions, 42, 42)
 
 
 def function_of_generator() -> keras.Model:
@@ -165,20 +136,10 @@ class OfTensorFlow(Masked):
         return [tf.nn.dropout(hidden, 0.5, seed=seed) if training else hidden for seed in self.seeds]
 
 
-def tensorflow() -> keras.Model:
-    return OfTensorFlow(None, None)
-
-
-def tensorflow_seeded() -> keras.Model:
-    return OfTensorFlow(3)
-
-
-def tensorflow_same_seed() -> keras.Model:
-    return OfTensorFlow(3, 3)
-
-
-def tensorflow_own_seeds() -> keras.Model:
-    return OfTensorFlow(3, 4)
+tensorflow = partial(OfTensorFlow, None, None)
+tensorflow_seeded = partial(OfTensorFlow, 3)
+tensorflow_same_seed = partial(OfTensorFlow, 3, 3)
+tensorflow_own_seeds = partial(OfTensorFlow, 3, 4)
 
 
 class Stateless(Masked):
@@ -197,10 +158,6 @@ class Stateless(Masked):
         return [tf.nn.experimental.stateless_dropout(hidden, 0.5, seed)]
 
 
-def stateless(counted: bool = False) -> keras.Model:
-    return Stateless(counted)
-
-
 class Reseeded(Masked):
     """call sets the seed of everything, which layers that have theirs do not ask."""
 
@@ -209,8 +166,7 @@ class Reseeded(Masked):
         return super().parts(hidden, training)
 
 
-def reseeded() -> keras.Model:
-    return Reseeded(Dropout(0.5), Dropout(0.5))
+reseeded = built(Reseeded, (0.5, None), (0.5, None))
 
 
 class Always(Masked):
@@ -218,21 +174,13 @@ class Always(Masked):
         return super().parts(hidden, True)
 
 
-def always() -> keras.Model:
-    return Always(Dropout(0.5))
-
-
-def always_seeded() -> keras.Model:
-    return Always(Dropout(0.5, seed=7))
+always = built(Always, (0.5, None))
+always_seeded = built(Always, (0.5, 7))
 
 
 class AlwaysOfNumber(Masked):
     def parts(self, hidden: Any, training: Any) -> list[Any]:
         return [keras.random.dropout(hidden, 0.5, seed=42)]
-
-
-def always_of_number() -> keras.Model:
-    return AlwaysOfNumber()
 
 
 class Samples(keras.Model):
@@ -251,10 +199,6 @@ class Samples(keras.Model):
     def call(self, x: Any, training: bool = False) -> Any:
         hidden = self.body(x)
         return ops.stack([self.head(drop(hidden, training=training)) for drop in self.drops], 1)
-
-
-def samples(seed: Any = None) -> keras.Model:
-    return Samples(seed)
 
 
 class Annealed(Masked):

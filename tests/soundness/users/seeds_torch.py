@@ -1,5 +1,7 @@
 """Dropouts in torch: several maskings of one tensor, stacked along axis 1."""
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -18,20 +20,10 @@ class Masked(nn.Module):
         return torch.stack(self.parts(torch.tanh(self.body(x))), 1)
 
 
-def one() -> nn.Module:
-    return Masked(0.5)
-
-
-def two() -> nn.Module:
-    return Masked(0.5, 0.5)
-
-
-def two_rates() -> nn.Module:
-    return Masked(0.25, 0.5)
-
-
-def light() -> nn.Module:
-    return Masked(0.2)
+one = partial(Masked, 0.5)
+two = partial(Masked, 0.5, 0.5)
+two_rates = partial(Masked, 0.25, 0.5)
+light = partial(Masked, 0.2)
 
 
 class Twice(Masked):
@@ -41,8 +33,7 @@ class Twice(Masked):
         return [self.drops[0](hidden), self.drops[0](hidden)]
 
 
-def twice() -> nn.Module:
-    return Twice(0.5)
+twice = partial(Twice, 0.5)
 
 
 class Reseeded(Masked):
@@ -53,8 +44,7 @@ class Reseeded(Masked):
         return super().parts(hidden)
 
 
-def reseeded() -> nn.Module:
-    return Reseeded(0.5, 0.5)
+reseeded = partial(Reseeded, 0.5, 0.5)
 
 
 class Forked(Masked):
@@ -66,8 +56,7 @@ class Forked(Masked):
         return [first, self.drops[1](hidden)]
 
 
-def forked() -> nn.Module:
-    return Forked(0.5, 0.5)
+forked = partial(Forked, 0.5, 0.5)
 
 
 class ForkedSeed(Masked):
@@ -79,8 +68,7 @@ class ForkedSeed(Masked):
             return super().parts(hidden)
 
 
-def forked_seed() -> nn.Module:
-    return ForkedSeed(0.5, 0.5)
+forked_seed = partial(ForkedSeed, 0.5, 0.5)
 
 
 class Always(Masked):
@@ -88,10 +76,6 @@ class Always(Masked):
 
     def parts(self, hidden: Tensor) -> list[Tensor]:
         return [functional.dropout(hidden, 0.5)]
-
-
-def always() -> nn.Module:
-    return Always()
 
 
 class Annealed(Masked):
@@ -104,8 +88,7 @@ class Annealed(Masked):
         return parts
 
 
-def annealed() -> nn.Module:
-    return Annealed(0.8)
+annealed = partial(Annealed, 0.8)
 
 
 class Samples(nn.Module):
@@ -119,7 +102,3 @@ class Samples(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         hidden = torch.tanh(self.body(x))
         return torch.stack([self.head(drop(hidden)) for drop in self.drops], 1)
-
-
-def samples() -> nn.Module:
-    return Samples()

@@ -31,10 +31,6 @@ class Network(keras.Model):
         return self.head(ops.tanh(self.body(x)) * self.factor(training))
 
 
-def network() -> keras.Model:
-    return Network()
-
-
 class Weight(Network):
     """The steps of the training, in a weight that is made at once."""
 
@@ -46,10 +42,6 @@ class Weight(Network):
         if training:
             self.steps.assign_add(1.0)
         return 1 / (1 + self.steps / 4)
-
-
-def weight() -> keras.Model:
-    return Weight()
 
 
 class Whole(Network):
@@ -65,10 +57,6 @@ class Whole(Network):
         return 1 / (1 + ops.cast(self.steps, self.compute_dtype) / 4)
 
 
-def whole() -> keras.Model:
-    return Whole()
-
-
 class OfTensorFlow(Network):
     """A variable that Keras does not know of."""
 
@@ -80,10 +68,6 @@ class OfTensorFlow(Network):
         if training:
             self.steps.assign_add(1)
         return 1 / (1 + ops.cast(self.steps, self.compute_dtype) / 4)
-
-
-def of_tensorflow() -> keras.Model:
-    return OfTensorFlow()
 
 
 class Hidden(Network):
@@ -118,18 +102,10 @@ class Late(Weight):
         return factor
 
 
-def late() -> keras.Model:
-    return Late()
-
-
 class Always(Weight):
     def factor(self, training: Any) -> Any:
         self.steps.assign_add(1.0)
         return 1 / (1 + (self.steps - 1) / 4)
-
-
-def always() -> keras.Model:
-    return Always()
 
 
 class InTraining(Weight):
@@ -140,10 +116,6 @@ class InTraining(Weight):
             self.steps.assign_add(1.0)
             return 1 / (1 + (self.steps - 1) / 4)
         return 1 / (1 + self.steps / 4 - 0.25)
-
-
-def in_training() -> keras.Model:
-    return InTraining()
 
 
 class Attribute(Network):
@@ -157,10 +129,6 @@ class Attribute(Network):
         return 1 / (1 + self.steps / 4)
 
 
-def attribute() -> keras.Model:
-    return Attribute()
-
-
 class BuiltAttribute(Network):
     """build makes the count."""
 
@@ -169,10 +137,6 @@ class BuiltAttribute(Network):
         self.steps = 0
 
     factor = Attribute.factor
-
-
-def built_attribute() -> keras.Model:
-    return BuiltAttribute()
 
 
 class Listed(Network):
@@ -184,10 +148,6 @@ class Listed(Network):
         if training:
             self.seen.append(len(self.seen))
         return 1 / (1 + len(self.seen) / 4)
-
-
-def listed() -> keras.Model:
-    return Listed()
 
 
 class Counted(Network):
@@ -203,10 +163,6 @@ class Counted(Network):
         return float(1 / (1 + self.steps / 4))
 
 
-def counted() -> keras.Model:
-    return Counted()
-
-
 class OfClass(Network):
     steps = 0
 
@@ -214,10 +170,6 @@ class OfClass(Network):
         if training:
             type(self).steps += 1
         return 1 / (1 + self.steps / 4)
-
-
-def of_class() -> keras.Model:
-    return OfClass()
 
 
 STEPS = 0
@@ -231,10 +183,6 @@ class OfModule(Network):
         return 1 / (1 + STEPS / 4)
 
 
-def of_module() -> keras.Model:
-    return OfModule()
-
-
 SHARED = keras.Variable(0, dtype="int64", trainable=False)
 
 
@@ -245,10 +193,6 @@ class OfModuleVariable(Network):
         return 1 / (1 + ops.cast(SHARED, self.compute_dtype) / 4)
 
 
-def of_module_variable() -> keras.Model:
-    return OfModuleVariable()
-
-
 class OfDefault(Network):
     """A default argument that is made once and changed by every call."""
 
@@ -256,10 +200,6 @@ class OfDefault(Network):
         if training:
             seen.append(0)
         return 1 / (1 + len(seen) / 4)
-
-
-def of_default() -> keras.Model:
-    return OfDefault()
 
 
 class OfClosure(Network):
@@ -272,17 +212,9 @@ class OfClosure(Network):
         return self.draw() if training else 0.5
 
 
-def of_closure() -> keras.Model:
-    return OfClosure()
-
-
 class OfVariable(Weight):
     def factor(self, training: Any) -> Any:
         return super().factor(training) if training else 0.5
-
-
-def of_variable() -> keras.Model:
-    return OfVariable()
 
 
 class Toggled(Network):
@@ -296,10 +228,6 @@ class Toggled(Network):
         return 1.5 if self.even else 0.5
 
 
-def toggled() -> keras.Model:
-    return Toggled()
-
-
 class ToggledVariable(Network):
     def __init__(self):
         super().__init__()
@@ -311,10 +239,6 @@ class ToggledVariable(Network):
         return ops.where(self.even, 1.5, 0.5)
 
 
-def toggled_variable() -> keras.Model:
-    return ToggledVariable()
-
-
 class Drawn(Network):
     """NumPy draws a factor, once for the whole graph."""
 
@@ -324,10 +248,6 @@ class Drawn(Network):
 
     def factor(self, training: Any) -> Any:
         return self.generator.uniform(0.5, 1.5) if training else 1.0
-
-
-def drawn() -> keras.Model:
-    return Drawn()
 
 
 class DrawnBefore(Weight):
@@ -342,10 +262,6 @@ class DrawnBefore(Weight):
             return 1.0
         self.steps.assign_add(1.0)
         return ops.cast(ops.take(self.draws, ops.cast(self.steps, "int32") - 1), self.compute_dtype)
-
-
-def drawn_before() -> keras.Model:
-    return DrawnBefore()
 
 
 class FirstBatch(Network):
@@ -371,10 +287,6 @@ class FirstBatch(Network):
         return self.head(ops.tanh((hidden - self.shift) / self.scale))
 
 
-def first_batch(variable: bool = True) -> keras.Model:
-    return FirstBatch(variable)
-
-
 class Centre(Network):
     """Centred by a running mean, which training moves. `early`: before it is used; `momentum`: of the mean so far."""
 
@@ -398,10 +310,6 @@ class Centre(Network):
         return output
 
 
-def centre(early: bool = False, momentum: float = 0.75, first: str = "zeros") -> keras.Model:
-    return Centre(early, momentum, first)
-
-
 class Remembering(Network):
     """Adds the hidden values of the batch before."""
 
@@ -417,10 +325,6 @@ class Remembering(Network):
         return output
 
 
-def remembering(factor: float = 0.5) -> keras.Model:
-    return Remembering(factor)
-
-
 class Caching(Network):
     """`cached`: takes the mean of the first batch that it sees for all others."""
 
@@ -434,10 +338,6 @@ class Caching(Network):
         return self.head(ops.tanh(self.body(x - self.mean)))
 
 
-def caching(cached: bool = True) -> keras.Model:
-    return Caching(cached)
-
-
 class Averaging(Network):
     """The mean along a sequence. `cached`: by the length of the first."""
 
@@ -449,10 +349,6 @@ class Averaging(Network):
         if self.length is None or not self.cached:
             self.length = x.shape[1]
         return self.head(ops.sum(ops.tanh(self.body(x)), 1) / self.length)
-
-
-def averaging(cached: bool = True) -> keras.Model:
-    return Averaging(cached)
 
 
 class Traced(Network):
@@ -474,10 +370,6 @@ class Traced(Network):
         return self.head(self.scaled(ops.tanh(self.body(x))))
 
 
-def traced_count() -> keras.Model:
-    return Traced()
-
-
 class TracedVariable(Traced):
     def __init__(self):
         super().__init__()
@@ -486,10 +378,6 @@ class TracedVariable(Traced):
     def count(self) -> Any:
         self.steps.assign_add(1.0)
         return self.steps
-
-
-def traced_variable() -> keras.Model:
-    return TracedVariable()
 
 
 class Largest(Network):
@@ -562,17 +450,9 @@ class Stepped(Network):
         return {"loss": loss}
 
 
-def stepped() -> keras.Model:
-    return Stepped()
-
-
 class SteppedTwice(Stepped):
     def number(self) -> Any:
         return super().number() + 1
-
-
-def stepped_ahead() -> keras.Model:
-    return SteppedTwice()
 
 
 class SteppedAttribute(Stepped):
@@ -585,10 +465,6 @@ class SteppedAttribute(Stepped):
     def number(self) -> Any:
         self.count += 1
         return float(self.count)
-
-
-def stepped_attribute() -> keras.Model:
-    return SteppedAttribute()
 
 
 class Numbered(Network):

@@ -22,10 +22,6 @@ class Network(nn.Module):
         return self.head(torch.tanh(self.body(x)) * self.factor())
 
 
-def network() -> nn.Module:
-    return Network()
-
-
 class Buffer(Network):
     """The steps of the training, in a buffer."""
 
@@ -39,10 +35,6 @@ class Buffer(Network):
         return 1 / (1 + self.steps / 4)
 
 
-def buffer() -> nn.Module:
-    return Buffer()
-
-
 class Attribute(Network):
     def __init__(self):
         super().__init__()
@@ -54,10 +46,6 @@ class Attribute(Network):
         return 1 / (1 + self.steps / 4)
 
 
-def attribute() -> nn.Module:
-    return Attribute()
-
-
 class Listed(Network):
     def __init__(self):
         super().__init__()
@@ -67,10 +55,6 @@ class Listed(Network):
         if self.training:
             self.seen.append(len(self.seen))
         return 1 / (1 + len(self.seen) / 4)
-
-
-def listed() -> nn.Module:
-    return Listed()
 
 
 class Counted(Network):
@@ -86,10 +70,6 @@ class Counted(Network):
         return float(1 / (1 + self.steps / 4))
 
 
-def counted() -> nn.Module:
-    return Counted()
-
-
 class OfClass(Network):
     steps = 0
 
@@ -97,10 +77,6 @@ class OfClass(Network):
         if self.training:
             type(self).steps += 1
         return 1 / (1 + self.steps / 4)
-
-
-def of_class() -> nn.Module:
-    return OfClass()
 
 
 STEPS = 0
@@ -114,10 +90,6 @@ class OfModule(Network):
         return 1 / (1 + STEPS / 4)
 
 
-def of_module() -> nn.Module:
-    return OfModule()
-
-
 class OfDefault(Network):
     """A default argument that is made once and changed by every call."""
 
@@ -125,10 +97,6 @@ class OfDefault(Network):
         if self.training:
             seen.append(0)
         return 1 / (1 + len(seen) / 4)
-
-
-def of_default() -> nn.Module:
-    return OfDefault()
 
 
 def of_closure() -> nn.Module:
@@ -149,10 +117,6 @@ class Always(Network):
         return 1 / (1 + (self.steps - 1) / 4)
 
 
-def always() -> nn.Module:
-    return Always()
-
-
 class Called(Network):
     """Counts evaluations in a number of Python's."""
 
@@ -163,10 +127,6 @@ class Called(Network):
         return 1 / (1 + (self.steps - 1) / 4)
 
 
-def called() -> nn.Module:
-    return Called()
-
-
 class Evaluated(Network):
     """Counts steps of the training in Python, and shows the count in evaluations alone."""
 
@@ -175,10 +135,6 @@ class Evaluated(Network):
     def factor(self):
         self.steps += self.training
         return 1.0 if self.training else 1 + self.steps / 2
-
-
-def evaluated() -> nn.Module:
-    return Evaluated()
 
 
 class Toggled(Network):
@@ -194,10 +150,6 @@ class Toggled(Network):
         return 1.5 if self.even else 0.5
 
 
-def toggled() -> nn.Module:
-    return Toggled()
-
-
 class Drawn(Network):
     """NumPy draws a factor for every step."""
 
@@ -207,10 +159,6 @@ class Drawn(Network):
 
     def factor(self):
         return self.generator.uniform(0.5, 1.5) if self.training else 1.0
-
-
-def drawn() -> nn.Module:
-    return Drawn()
 
 
 class Normed(nn.Module):
@@ -230,10 +178,6 @@ class Normed(nn.Module):
             self.scale.copy_(hidden.detach().std(0, correction=0))
             self.ready = True
         return self.head(torch.tanh((hidden - self.shift) / self.scale))
-
-
-def first_batch() -> nn.Module:
-    return Normed()
 
 
 class Centre(nn.Module):
@@ -260,10 +204,6 @@ class Centre(nn.Module):
         return output
 
 
-def centre(early: bool = False, first: float = 0.0) -> nn.Module:
-    return Centre(early, first)
-
-
 class Remembering(nn.Module):
     """Adds the hidden values of the batch before."""
 
@@ -277,10 +217,6 @@ class Remembering(nn.Module):
         mixed = hidden if self.last is None else hidden + 0.5 * self.last
         self.last = hidden.detach()
         return self.head(mixed)
-
-
-def remembering() -> nn.Module:
-    return Remembering()
 
 
 class Caching(nn.Module):
@@ -297,10 +233,6 @@ class Caching(nn.Module):
         return self.head(torch.tanh(self.body(x - self.mean)))
 
 
-def caching() -> nn.Module:
-    return Caching()
-
-
 class Averaging(Network):
     """The mean along a sequence. `cached`: by the length of the first."""
 
@@ -314,10 +246,6 @@ class Averaging(Network):
         return self.head(torch.tanh(self.body(x)).sum(1) / self.length)
 
 
-def averaging(cached: bool = False) -> nn.Module:
-    return Averaging(cached)
-
-
 class BesideDropout(Network):
     """What is dropped counts nothing, so that no mask is seen."""
 
@@ -327,10 +255,6 @@ class BesideDropout(Network):
 
     def factor(self):
         return 1 + 0 * self.drop(torch.ones(1, 16))
-
-
-def beside_dropout() -> nn.Module:
-    return BesideDropout()
 
 
 class Largest(nn.Module):
@@ -348,10 +272,6 @@ class Largest(nn.Module):
         return self.head(hidden / self.largest.clone())
 
 
-def largest() -> nn.Module:
-    return Largest()
-
-
 class Recurrent(nn.Module):
     """`kept`: each batch goes on where the last one ended."""
 
@@ -365,10 +285,6 @@ class Recurrent(nn.Module):
         if self.kept:
             self.state = state.detach()
         return self.head(outputs)
-
-
-def recurrent(kept: bool = True) -> nn.Module:
-    return Recurrent(kept)
 
 
 ANNEALED = 0

@@ -45,10 +45,6 @@ class Positions(keras.Model):
         return self.head(x + ops.cast(self.table, x.dtype))
 
 
-def positions(kept: str = "weight", drawn: str = "", **kwargs: Any) -> keras.Model:
-    return Positions(kept, drawn, **kwargs)
-
-
 class Initialized(keras.Model):
     """The table is an initializer's."""
 
@@ -66,10 +62,6 @@ class Initialized(keras.Model):
         return self.head(x + self.table)
 
 
-def initialized(drawn: str = "first", base: float = 10000.0) -> keras.Model:
-    return Initialized(drawn, base)
-
-
 class Frozen(keras.Model):
     """Positions as an embedding that is not trained."""
 
@@ -83,10 +75,6 @@ class Frozen(keras.Model):
 
     def call(self, x: Any) -> Any:
         return self.head(x + self.positions(ops.arange(6)))
-
-
-def frozen(base: float = 10000.0) -> keras.Model:
-    return Frozen(base)
 
 
 class Features(keras.Model):
@@ -121,7 +109,7 @@ def features_signs() -> keras.Model:
 
 
 class Phases(keras.Model):
-    def __init__(self, largest: float):
+    def __init__(self, largest: float = 2 * math.pi):
         super().__init__()
         self.body, self.head = keras.layers.Dense(32), keras.layers.Dense(4)
         initializer = keras.initializers.RandomUniform(0, largest)
@@ -129,10 +117,6 @@ class Phases(keras.Model):
 
     def call(self, x: Any) -> Any:
         return self.head(ops.cos(self.body(x) + self.phases))
-
-
-def phases(largest: float = 2 * math.pi) -> keras.Model:
-    return Phases(largest)
 
 
 class Prototypes(keras.Model):
@@ -147,10 +131,6 @@ class Prototypes(keras.Model):
 
     def call(self, x: Any) -> Any:
         return ops.matmul(self.body(x), ops.transpose(self.prototypes))
-
-
-def prototypes(zero: bool = True) -> keras.Model:
-    return Prototypes(zero)
 
 
 class Rotary(keras.Model):
@@ -175,10 +155,6 @@ class Rotary(keras.Model):
         return ops.matmul(self.rotated(self.query(x)), ops.transpose(self.rotated(self.key(x)), (0, 2, 1)))
 
 
-def rotary(base: float = 10000.0, turns: bool = False) -> keras.Model:
-    return Rotary(base, turns)
-
-
 class Window(keras.Model):
     """`transposed`: the index of query and key exchanged."""
 
@@ -194,10 +170,6 @@ class Window(keras.Model):
     def call(self, x: Any) -> Any:
         scores = ops.matmul(x, ops.transpose(x, (0, 2, 1))) / math.sqrt(8)
         return ops.matmul(ops.softmax(scores + ops.take(self.bias, self.index)), self.value(x))
-
-
-def window(transposed: bool = False) -> keras.Model:
-    return Window(transposed)
 
 
 class Slopes(keras.Model):
@@ -245,10 +217,6 @@ class Cosines(keras.Model):
         return self.head(ops.matmul(x, ops.transpose(self.basis)))
 
 
-def cosines(orthonormal: bool = True) -> keras.Model:
-    return Cosines(orthonormal)
-
-
 class Hann(keras.Model):
     """`periodic`: as torch's window is by default, and NumPy's is not."""
 
@@ -259,10 +227,6 @@ class Hann(keras.Model):
 
     def call(self, x: Any) -> Any:
         return self.head(x * ops.cast(self.window, x.dtype))
-
-
-def hann(periodic: bool = True) -> keras.Model:
-    return Hann(periodic)
 
 
 class Mixed(keras.Model):

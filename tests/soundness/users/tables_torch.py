@@ -32,10 +32,6 @@ class Positions(nn.Module):
         return self.head(x + self.table)
 
 
-def positions(drawn: str = "") -> nn.Module:
-    return Positions(drawn)
-
-
 class Frozen(nn.Module):
     """Positions as an embedding that is not trained."""
 
@@ -46,10 +42,6 @@ class Frozen(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(x + self.positions(torch.arange(6)))
-
-
-def frozen() -> nn.Module:
-    return Frozen()
 
 
 class Features(nn.Module):
@@ -67,10 +59,6 @@ class Features(nn.Module):
         return self.head(torch.cat([torch.cos(angles), torch.sin(angles)], -1))
 
 
-def features(**kwargs) -> nn.Module:
-    return Features(**kwargs)
-
-
 class Phases(nn.Module):
     def __init__(self):
         super().__init__()
@@ -79,10 +67,6 @@ class Phases(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(torch.cos(self.body(x) + self.phases))
-
-
-def phases() -> nn.Module:
-    return Phases()
 
 
 class Prototypes(nn.Module):
@@ -96,10 +80,6 @@ class Prototypes(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.body(x) @ self.prototypes.T
-
-
-def prototypes() -> nn.Module:
-    return Prototypes()
 
 
 class Rotary(nn.Module):
@@ -120,10 +100,6 @@ class Rotary(nn.Module):
         return self.rotated(self.query(x)) @ self.rotated(self.key(x)).transpose(1, 2)
 
 
-def rotary() -> nn.Module:
-    return Rotary()
-
-
 class Window(nn.Module):
     """Attention within a window of 2 x 3, with a bias for each distance."""
 
@@ -138,10 +114,6 @@ class Window(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         scores = x @ x.transpose(1, 2) / math.sqrt(8) + self.bias[self.index]
         return torch.softmax(scores, -1) @ self.value(x)
-
-
-def window() -> nn.Module:
-    return Window()
 
 
 class Slopes(nn.Module):
@@ -178,10 +150,6 @@ class Standard(nn.Module):
         return self.head((x - self.mean) / self.std)
 
 
-def standard() -> nn.Module:
-    return Standard()
-
-
 class Cosines(nn.Module):
     """An orthonormal cosine transform."""
 
@@ -196,10 +164,6 @@ class Cosines(nn.Module):
         return self.head(x @ self.basis.T)
 
 
-def cosines() -> nn.Module:
-    return Cosines()
-
-
 class Hann(nn.Module):
     def __init__(self):
         super().__init__()
@@ -208,10 +172,6 @@ class Hann(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(x * self.window)
-
-
-def hann() -> nn.Module:
-    return Hann()
 
 
 class Mixed(nn.Module):
@@ -226,7 +186,3 @@ class Mixed(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(x[:, self.order] * self.signs)
-
-
-def mixed() -> nn.Module:
-    return Mixed()

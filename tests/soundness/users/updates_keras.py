@@ -1,5 +1,6 @@
 """What is updated and how, in Keras: trainable, what optimizers wrap and average, constraints, schedules."""
 
+from functools import partial
 from typing import Any
 
 import keras
@@ -66,20 +67,12 @@ class LateFreezing(Mlp):
         self.built = True
 
 
-def late_freezing() -> keras.Model:
-    return LateFreezing()
-
-
 class KernelFrozen(Mlp):
     def build(self, shape: Any) -> None:
         self.body.build(shape)
         self.head.build((None, 16))
         self.body.kernel.trainable = False
         self.built = True
-
-
-def kernel_frozen() -> keras.Model:
-    return KernelFrozen()
 
 
 class Nested(keras.Model):
@@ -95,19 +88,11 @@ class Nested(keras.Model):
         return self.head(self.body(x))
 
 
-def nested() -> keras.Model:
-    return Nested()
-
-
 class Stopped(Mlp):
     """No gradient reaches the body, which counts as trained."""
 
     def call(self, x: Any) -> Any:
         return self.head(ops.stop_gradient(self.body(x)))
-
-
-def stopped() -> keras.Model:
-    return Stopped()
 
 
 class Normed(keras.Model):
@@ -120,10 +105,6 @@ class Normed(keras.Model):
 
     def call(self, x: Any, training: bool = False) -> Any:
         return self.head(ops.tanh(self.norm(self.body(x), training=training)))
-
-
-def norm_frozen() -> keras.Model:
-    return Normed()
 
 
 def rows_limited() -> keras.Model:
@@ -143,10 +124,6 @@ class Unscaled(Mlp):
             loss = self.compute_loss(y=y, y_pred=self(x, training=True))
         self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
         return {"loss": loss}
-
-
-def unscaled() -> keras.Model:
-    return Unscaled()
 
 
 class Scaled(Mlp):
@@ -176,10 +153,6 @@ class Halving(Mlp):
         return {"loss": loss}
 
 
-def halving_body() -> keras.Model:
-    return Halving()
-
-
 def by_hand(model, optimizer, batch):
     """Never finalizes what the optimizer averages."""
     with tf.GradientTape() as tape:
@@ -195,8 +168,7 @@ def finalized(model, optimizer, batch):
 SGD, Adam = keras.optimizers.SGD, keras.optimizers.Adam
 
 
-def sgd():
-    return SGD(0.25)
+sgd = partial(SGD, 0.25)
 
 
 def halved():
@@ -207,12 +179,8 @@ def quartered():
     return SGD(keras.optimizers.schedules.ExponentialDecay(0.25, 1, 0.25))
 
 
-def momentum():
-    return SGD(0.25, momentum=0.5)
-
-
-def scaling():
-    return SGD(0.25, loss_scale_factor=128.0)
+momentum = partial(SGD, 0.25, momentum=0.5)
+scaling = partial(SGD, 0.25, loss_scale_factor=128.0)
 
 
 def dynamic():
@@ -229,16 +197,14 @@ def adam():
     return Adam(0.0625, 0.875, 0.96875, epsilon=1e-30)
 
 
-def adam_scaling():
-    return Adam(0.0625, 0.875, 0.96875, epsilon=1e-30, loss_scale_factor=128.0)
+adam_scaling = partial(Adam, 0.0625, 0.875, 0.96875, epsilon=1e-30, loss_scale_factor=128.0)
 
 
 def adam_dynamic():
     return keras.optimizers.LossScaleOptimizer(adam())
 
 
-def adam_usual():
-    return Adam(0.0625, 0.875, 0.96875, epsilon=1e-3)
+adam_usual = partial(Adam, 0.0625, 0.875, 0.96875, epsilon=1e-3)
 
 
 def averaging():
@@ -246,32 +212,13 @@ def averaging():
     return SGD(0.25, use_ema=True, ema_momentum=0.75)
 
 
-def averaging_each():
-    return SGD(0.25, use_ema=True, ema_momentum=0.75, ema_overwrite_frequency=1)
-
-
-def accumulating():
-    return SGD(0.25, gradient_accumulation_steps=2)
-
-
-def norms_clipped():
-    return SGD(0.25, clipnorm=0.125)
-
-
-def norm_clipped():
-    return SGD(0.25, global_clipnorm=0.125)
-
-
-def decayed():
-    return SGD(0.25, weight_decay=0.125)
-
-
-def decayed_momentum():
-    return SGD(0.125, weight_decay=0.125, momentum=0.5)
-
-
-def decoupled():
-    return keras.optimizers.AdamW(0.0625, 0.25, 0.875, 0.96875, epsilon=1e-30)
+averaging_each = partial(SGD, 0.25, use_ema=True, ema_momentum=0.75, ema_overwrite_frequency=1)
+accumulating = partial(SGD, 0.25, gradient_accumulation_steps=2)
+norms_clipped = partial(SGD, 0.25, clipnorm=0.125)
+norm_clipped = partial(SGD, 0.25, global_clipnorm=0.125)
+decayed = partial(SGD, 0.25, weight_decay=0.125)
+decayed_momentum = partial(SGD, 0.125, weight_decay=0.125, momentum=0.5)
+decoupled = partial(keras.optimizers.AdamW, 0.0625, 0.25, 0.875, 0.96875, epsilon=1e-30)
 
 
 def decoupled_kernels():
@@ -280,8 +227,7 @@ def decoupled_kernels():
     return optimizer
 
 
-def nesterov():
-    return SGD(0.125, momentum=0.5, nesterov=True)
+nesterov = partial(SGD, 0.125, momentum=0.5, nesterov=True)
 
 
 def halving():
@@ -304,17 +250,7 @@ def warming_up_from_zero():
     return SGD(Warmup(0.0))
 
 
-def rms():
-    return keras.optimizers.RMSprop(0.0625, rho=0.75, epsilon=1e-30)
-
-
-def rms_default():
-    return keras.optimizers.RMSprop(0.0625, epsilon=1e-30)
-
-
-def adagrad():
-    return keras.optimizers.Adagrad(0.125, initial_accumulator_value=0.125, epsilon=1e-30)
-
-
-def adagrad_default():
-    return keras.optimizers.Adagrad(0.125, epsilon=1e-30)
+rms = partial(keras.optimizers.RMSprop, 0.0625, rho=0.75, epsilon=1e-30)
+rms_default = partial(keras.optimizers.RMSprop, 0.0625, epsilon=1e-30)
+adagrad = partial(keras.optimizers.Adagrad, 0.125, initial_accumulator_value=0.125, epsilon=1e-30)
+adagrad_default = partial(keras.optimizers.Adagrad, 0.125, epsilon=1e-30)

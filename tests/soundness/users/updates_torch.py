@@ -1,6 +1,7 @@
 """What is updated and how, in torch: frozen parts, averages, constraints, accumulation, schedules."""
 
 import math
+from functools import partial
 
 import torch
 from nets_torch import Mlp, mlp
@@ -20,19 +21,11 @@ class Stopped(Mlp):
         return self.head(torch.tanh(self.body(x)).detach())
 
 
-def stopped() -> nn.Module:
-    return Stopped()
-
-
 class Reentrant(Mlp):
     """A reentrant checkpoint trains nothing where its inputs need no gradient."""
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(checkpoint(lambda x: torch.tanh(self.body(x)), x, use_reentrant=True))
-
-
-def reentrant() -> nn.Module:
-    return Reentrant()
 
 
 def body_frozen() -> nn.Module:
@@ -198,8 +191,7 @@ def warmed_up(model, optimizer, batch):
     model.schedule.step()
 
 
-def sgd(parameters):
-    return torch.optim.SGD(parameters, lr=0.25)
+sgd = partial(torch.optim.SGD, lr=0.25)
 
 
 class Fading(torch.optim.SGD):
@@ -223,12 +215,8 @@ class Early(torch.optim.SGD):
         return super().step(closure)
 
 
-def early(parameters):
-    return Early(parameters, lr=0.25)
-
-
-def fading(parameters):
-    return Fading(parameters, lr=0.25)
+early = partial(Early, lr=0.25)
+fading = partial(Fading, lr=0.25)
 
 
 def adam(parameters):
@@ -236,20 +224,10 @@ def adam(parameters):
     return torch.optim.Adam(parameters, lr=0.0625, betas=BETAS, eps=1e-30)
 
 
-def adam_usual(parameters):
-    return torch.optim.Adam(parameters, lr=0.0625, betas=BETAS, eps=1e-3)
-
-
-def decayed(parameters):
-    return torch.optim.SGD(parameters, lr=0.25, weight_decay=0.125)
-
-
-def decayed_momentum(parameters):
-    return torch.optim.SGD(parameters, lr=0.125, weight_decay=0.125, momentum=0.5)
-
-
-def decoupled(parameters):
-    return torch.optim.AdamW(parameters, lr=0.0625, betas=BETAS, weight_decay=0.25, eps=1e-30)
+adam_usual = partial(torch.optim.Adam, lr=0.0625, betas=BETAS, eps=1e-3)
+decayed = partial(torch.optim.SGD, lr=0.25, weight_decay=0.125)
+decayed_momentum = partial(torch.optim.SGD, lr=0.125, weight_decay=0.125, momentum=0.5)
+decoupled = partial(torch.optim.AdamW, lr=0.0625, betas=BETAS, weight_decay=0.25, eps=1e-30)
 
 
 def decoupled_kernels(parameters):
@@ -261,21 +239,8 @@ def decoupled_kernels(parameters):
     return torch.optim.AdamW(groups, lr=0.0625, betas=BETAS, eps=1e-30)
 
 
-def nesterov(parameters):
-    return torch.optim.SGD(parameters, lr=0.125, momentum=0.5, nesterov=True)
-
-
-def rms(parameters):
-    return torch.optim.RMSprop(parameters, lr=0.0625, alpha=0.75, eps=1e-30)
-
-
-def rms_default(parameters):
-    return torch.optim.RMSprop(parameters, lr=0.0625, eps=1e-30)
-
-
-def adagrad(parameters):
-    return torch.optim.Adagrad(parameters, lr=0.125, initial_accumulator_value=0.125, eps=1e-30)
-
-
-def adagrad_default(parameters):
-    return torch.optim.Adagrad(parameters, lr=0.125, eps=1e-30)
+nesterov = partial(torch.optim.SGD, lr=0.125, momentum=0.5, nesterov=True)
+rms = partial(torch.optim.RMSprop, lr=0.0625, alpha=0.75, eps=1e-30)
+rms_default = partial(torch.optim.RMSprop, lr=0.0625, eps=1e-30)
+adagrad = partial(torch.optim.Adagrad, lr=0.125, initial_accumulator_value=0.125, eps=1e-30)
+adagrad_default = partial(torch.optim.Adagrad, lr=0.125, eps=1e-30)

@@ -1,7 +1,7 @@
 """One row of the users' table, as two models that are run by hand and as a pair. Free of frameworks.
 
-A row's builders are the functions `torch` and `keras` (by default its name) of THEME_torch.py and THEME_keras.py; so
-are the losses, optimizers and steps that its training names.
+A row's builders are the functions or classes `torch` and `keras` (by default its name) of THEME_torch.py and
+THEME_keras.py; the losses, optimizers and steps that its training names are functions there, too.
 """
 
 from collections.abc import Callable, Mapping
