@@ -381,6 +381,9 @@ FAULTS = {
         "code.constant"),
     "sample": ("vae", [("train_vae.py", "ops.exp(0.5 * deviation) *", "ops.exp(deviation) *")], "module.wiring"),
     "seed": ("vae", [("train_vae.py", "seed=self.seed)", "seed=7)")], "dropout.seed"),
+    "place": ("fit", [("train_fit.py", "        layers.Dropout(0.2),\n", ""),
+        ("train_fit.py", "        layers.Flatten(),", "        layers.Dropout(0.2),\n        layers.Flatten(),")],
+        "dropout.place"),
     "factor": ("loop", [("train.py", "model(images), labels", "2.0 * model(images), labels")], "code.function"),
     "sum": ("loop", [("train_loop.py", "reduce_mean(tf.nn", "reduce_sum(tf.nn")], "code.function"),
     "traced": ("loop", TRACED, "fit.graph"),
@@ -396,6 +399,44 @@ FAULTS = {
 def test_a_fault_of_the_training_is_named(name: str, edits: Edits, cause: str, backends: list[Backend], tmp_path: Path):
     result = _compared(name, edits, backends, tmp_path)
     assert result.verdict == "diverged" and cause in [each.id for each in result.causes]
+
+
+def test_an_average_of_the_weights_with_which_fit_ends_is_no_other_graph(backends: list[Backend], tmp_path: Path):
+    result = _compared("fit", [("train_fit.py", "SGD(rate)", "SGD(rate, use_ema=True)")], backends, tmp_path)
+    assert _matches(result), result
+
+
+MINED = """
+def mined(logits, labels):
+    losses = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
+    hard = (labels > 0) & (losses > 1.0)
+    return torch.where({}, losses, torch.zeros_like(losses)).mean()
+
+
+class Net"""
+
+
+@pytest.mark.parametrize(("mask", "told"), [("hard", []), pytest.param("losses > 1.0", ["mask.missing"], marks=SLOW)])
+def test_a_mask_of_outputs_and_targets_is_made_anew(
+    mask: str, told: list[str], backends: list[Backend], tmp_path: Path
+):
+    """The step is given the batch's own targets, and the port's loss misses one of the two conditions."""
+    loss = """
+def mined(labels, logits):
+    losses = keras.losses.categorical_crossentropy(labels, logits, from_logits=True)
+    hard = (keras.ops.argmax(labels, -1) > 0) & (losses > 1.0)
+    return keras.ops.mean(keras.ops.where({}, losses, 0.0))
+
+
+class Rectified"""
+    edits = [
+        ("train.py", "\nclass Net", MINED.format("hard")),
+        ("train.py", "criterion(model(images), labels)", "mined(model(images), labels)"),
+        ("train_fit.py", "\nclass Rectified", loss.format(mask)),
+        ("train_fit.py", "keras.losses.CategoricalCrossentropy(from_logits=True)", "mined"),
+    ]
+    result = _compared("fit", edits, backends, tmp_path)
+    assert _matches(result) if not told else [each.id for each in result.causes] == told, result.causes
 
 
 WEIGHED = [
