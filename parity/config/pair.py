@@ -24,6 +24,7 @@ VARIANCE = "batch_norm.running_variance"  # the id of a cause: torch's is unbias
 SEED = "dropout.seed"  # the id of a cause: one side draws earlier masks, or other random numbers, again
 EPSILON = "adam.epsilon_placement"  # the id of a cause: torch adds it after the bias correction, Keras before
 CLIP = "clip.epsilon"  # the id of a cause: torch's clip_grad_norm_ adds ADDED_TO_NORM to the norm
+HELD = (VARIANCE, SEED, EPSILON, CLIP, SUM)  # causes to which runs can be held, so that they hide no later difference
 ADDED_TO_NORM = 1e-6  # before clip_grad_norm_ divides by it (torch/nn/utils/clip_grad.py)
 UNKNOWN = "unknown"  # the id of a cause that is not in the catalogue
 INTERNAL_ERROR = "internal_error"  # the id where the formula that looks for the cause failed

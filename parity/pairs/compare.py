@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from parity.config.pair import CLIP, EPSILON, SEED, SUM, UNKNOWN, VARIANCE, Expect
+from parity.config.pair import HELD, SEED, SUM, UNKNOWN, Expect
 from parity.core.errors import BackendError, UsageError
 from parity.core.wording import count
 from parity.pairs.accepting.suggest import inherent
@@ -34,13 +34,6 @@ from parity.trace.summary import LARGE
 from parity.trace.tensorfile import TensorFile
 
 WHOLE = "--record=full compares them whole"
-HELD = (
-    VARIANCE,
-    SEED,
-    EPSILON,
-    CLIP,
-    SUM,
-)  # causes that hide later differences, unless the runs are held to what is accepted
 
 
 def compared(

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from parity.config.pair import SEED, UNKNOWN, Expect, Pair
+from parity.config.pair import HELD, SEED, UNKNOWN, Expect, Pair
 from parity.diagnose.diagnosis import Examined, examined, examined_beyond
 from parity.diagnose.entries import internal_error
 from parity.diagnose.gradients import without_followers
@@ -68,7 +68,7 @@ def _judged(reference: Trace, candidate: Trace, experiment: Experiment | None = 
     if experiment and not permuted:
         experiment = experiment._replace(traces=(reference, candidate))  # as both are compared
         _ask(experiment, _whole(examination, reference))
-    if left := _left_over(examination, expected, evidence):
+    if left := _left_over(examination, expected, evidence, experiment is not None and not experiment.is_large):
         examination = examined_beyond(examination, *left, traces.reference, traces.candidate)
         drop_held(result, reference.manifest.training.held)
         if experiment:
@@ -137,16 +137,21 @@ def _without_what_has_no_counterpart(
     return reference, candidate, traces, examination
 
 
-def _left_over(examination: Examined, expected: list[Expect], evidence: Evidence) -> tuple[Verdict, Divergence] | None:
+def _left_over(
+    examination: Examined, expected: list[Expect], evidence: Evidence, is_run_again: bool
+) -> tuple[Verdict, Divergence] | None:
     """Return what is left once all that is accepted is taken away, and else what is inherent too.
 
-    What float32 does not see is none of the latter: the inherent differences make the verdict then.
+    What float32 does not see is none of the latter: the inherent differences make the verdict then. Nor is what differs
+    in a later step behind causes to which the runs are held: `is_run_again` says that they are compared once more so.
     """
     if expected and (accepted := left_over(examination, expected, evidence)):
         return accepted
     quiet, known = _without_noise(examination, evidence), inherent(examination.result.causes)
     beyond = left_over(quiet, [*expected, *known], evidence) if known or quiet is not examination else None
-    return beyond if beyond and beyond[0] == "diverged" else None
+    is_seen_again = is_run_again and any(each.cause in HELD for each in known)
+    is_told = beyond and beyond[0] == "diverged" and not (is_seen_again and beyond[1].step)
+    return beyond if is_told else None
 
 
 def _without_noise(examination: Examined, evidence: Evidence) -> Examined:

@@ -81,6 +81,11 @@ class Experiment(NamedTuple):
             reason = f"the modules whose cause is unknown could not be called again: {error}"
             examined.result.not_compared.append(reason)
 
+    @property
+    def is_large(self) -> bool:
+        """Return whether each run of the models takes long."""
+        return survey.read(Path(self.context.survey)).is_large
+
     def behind(self, examined: Examined, later: tuple[Question, Question]) -> list[Cause]:
         """Return the causes of the forward pass's first difference, seen or not, if what is asked about follows."""
         first = earliest(examined.unequal, examined.places)
