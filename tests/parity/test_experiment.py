@@ -341,10 +341,11 @@ def test_axes_in_the_code_are_found() -> None:
         assert np.array_equal(averaged(X[:40]), X[:40].reshape(2, 2, -1).mean(axis=(1, 2)))
 
 
-def test_several_axes_are_tried_for_one_where_the_other_side_takes_several() -> None:
+def test_two_axes_are_tried_for_one_or_as_many_as_the_other_side_takes() -> None:
     assert [each for each in candidates(1, [[2, 3]], [], {}) if type(each) is tuple] == [(0, 1), (1, 2), (1, 3)]
     assert [each for each in candidates(-1, [[2, 3]], [], {}) if type(each) is tuple] == [(0, 3), (1, 3), (2, 3)]
-    assert not [each for each in candidates(1, [2, [2, 2], [5, 6]], [], {}) if type(each) is tuple]
+    assert (0, 1) in candidates(1, [], [], {}) and (0, 1, 2) not in candidates(1, [2, [5, 6, 7]], [], {})
+    assert (0, 1, 2) in candidates(1, [[1, 2, 3]], [], {})
 
 
 @pytest.mark.parametrize(
@@ -482,8 +483,15 @@ def test_zeros_and_ones_with_a_point_may_be_factors_or_summands() -> None:
 
 def test_a_mask_for_the_longest_sequence_is_cut() -> None:
     whole = np.tril(np.ones((6, 6), bool))
-    assert np.array_equal(masks.fitted(whole, (1, 1, 4, 4)), whole[None, None, :4, :4])
-    assert masks.fitted(whole, (2, 1, 8, 8)) is None
+    cut = next(masks.fitted(whole, (1, 1, 4, 4)))
+    assert np.array_equal(cut, whole[None, None, :4, :4]) and not list(masks.fitted(whole, (2, 1, 8, 8)))
+
+
+def test_a_mask_of_keys_may_be_one_of_queries():
+    padding = np.array([[True, True, False], [True, False, False]])
+    of_queries, of_keys = masks.fitted(padding, (2, 3, 1))
+    assert np.array_equal(of_queries, padding[:, :, None])
+    assert np.array_equal(of_keys, np.broadcast_to(padding[:, None, :], (2, 3, 3)))
 
 
 def test_two_modules_of_a_class_exchange_what_they_have() -> None:

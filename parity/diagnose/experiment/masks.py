@@ -19,6 +19,7 @@ from parity.runtime.experiment import Mask
 LARGEST: Final = 1 << 20  # elements
 # What is added to scores that do not count is no larger: float64 keeps nothing of the exponential of it beside 1.
 HIDDEN: Final = -40.0
+MOST_FORMS: Final = 2  # of a mask of two axes, which may lie along queries or keys
 OPPOSITE: Final = "the opposite of the other side's"  # where one side's mask says what counts, and the other's what not
 
 
@@ -53,8 +54,8 @@ def of_value(
     own = _counting(value, array)
     if own is None:
         return
-    wholes = (fitted(_read(mask), own.shape) for mask in theirs)
-    others: list[dict[str, Array | None]] = [{THEIRS: mask, OPPOSITE: ~mask} for mask in wholes if mask is not None]
+    wholes = (whole for mask in theirs for whole in fitted(_read(mask), own.shape))
+    others: list[dict[str, Array | None]] = [{THEIRS: mask, OPPOSITE: ~mask} for mask in wholes]
     alone: dict[str, Array | None] = {INVERTED: ~own, LEFT_OUT: None}
     for ways, form in itertools.product((alone, *others), _forms(array(value))):
         made = {
@@ -65,8 +66,8 @@ def of_value(
         yield knob._replace(changed=one_of(knob.changed, {AS_GIVEN: value, **made}), words=tuple(made))
 
 
-def fitted(mask: Array, shape: tuple[int, ...]) -> Array | None:
-    """Return a mask with as many axes as a shape, of its lengths or of 1; None if it has others.
+def fitted(mask: Array, shape: tuple[int, ...]) -> Iterator[Array]:
+    """Yield a mask with as many axes as a shape, of its lengths or of 1, the nearest form first; none if it has others.
 
     Its axes stand, in order, for axes of the same length, or else for those along which the shape repeats one. Of a
     mask that is made for the longest sequences, and cut to each, the beginning is taken.
@@ -81,10 +82,8 @@ def fitted(mask: Array, shape: tuple[int, ...]) -> Array | None:
         for places in itertools.combinations(range(len(shape)), len(long))
         if all(shape[place] in (1, size) for place, size in zip(places, long, strict=True))
     ]
-    if not ways:
-        return None
-    nearest = min(ways, key=lambda way: sum(map(operator.ne, way, shape)))
-    return np.broadcast_to(mask.reshape(nearest), tuple(map(max, nearest, shape)))
+    for way in sorted(ways, key=lambda way: sum(map(operator.ne, way, shape)))[:MOST_FORMS]:
+        yield np.broadcast_to(mask.reshape(way), tuple(map(max, way, shape)))
 
 
 def _counting(value: Any, array: Callable[[Any], Array]) -> Array | None:

@@ -16,7 +16,7 @@ from parity.diagnose.experiment.attempts import Attempts, ContradictionError, Tr
 from parity.diagnose.experiment.candidates import STOPS
 from parity.diagnose.experiment.knobs import SLICES, Knob
 from parity.diagnose.experiment.live import Live
-from parity.diagnose.experiment.operations import FIRST, LEFT_OUT, OF_LOSS, ZERO_PADDING
+from parity.diagnose.experiment.operations import FIRST, LEFT_OUT, OF_LOSS, PADDING, ZERO_PADDING
 from parity.diagnose.experiment.pieces import Evidence, evidences, passed
 from parity.diagnose.experiment.search import FEWER, LEAST, Search
 from parity.diagnose.experiment.settings import Known, Open, known_settings, values_to_try
@@ -203,11 +203,17 @@ def _later(question: Question, search: Search, known: Known, live: Live) -> Outc
         if matches := search.found(own, pairs=False, least=MORE):
             return Outcome(settings=settings, found=matches, tried=len(own))
         groups = [[knob for knob in each if knob not in own] for each in groups]
-        groups.append([each for each in live.operations() if {FIRST, LEFT_OUT} & set(each.words) or each.of in OF_LOSS])
+        groups.append([each for each in live.operations() if _may_be_of_loss(each)])
     if question.tensor.kind == "gradient":  # what stops a gradient does nothing else: it is tried first
         groups = [[knob for knob in in_code if knob.value in STOPS], *groups]
     matches = search.found(*groups, pairs=any(knob.owner == SLICES for knob in named), least=FEW)
     return Outcome(settings=settings, found=matches, tried=len(named) + len(in_code))
+
+
+def _may_be_of_loss(operation: Knob) -> bool:
+    """Return whether a loss may do an op in another way: it is left out, is one that losses have, or pads."""
+    is_left_out = bool({FIRST, LEFT_OUT} & set(operation.words))
+    return is_left_out or operation.of in OF_LOSS or operation.name == PADDING
 
 
 def _of_loss(known: Known, live: Live) -> list[Knob]:
