@@ -75,6 +75,7 @@ EXCEPTIONS = {
         "Scalar": "torch's loss is a line of the plain loop",
     },
     "record/pair/optimizers.py": {
+        "dense_gradients": "where a pair accepts the difference, Keras's run holds what torch has",
         "made": "a Keras optimizer that accumulates gradients is told so before it is built",
         "unwrapped": "torch's GradScaler is no optimizer",
         "leaves": "a torch tensor knows what it was computed from; of TensorFlow's a tape does",

@@ -24,7 +24,9 @@ VARIANCE = "batch_norm.running_variance"  # the id of a cause: torch's is unbias
 SEED = "dropout.seed"  # the id of a cause: one side draws earlier masks, or other random numbers, again
 EPSILON = "adam.epsilon_placement"  # the id of a cause: torch adds it after the bias correction, Keras before
 CLIP = "clip.epsilon"  # the id of a cause: torch's clip_grad_norm_ adds ADDED_TO_NORM to the norm
-HELD = (VARIANCE, SEED, EPSILON, CLIP, SUM)  # causes to which runs can be held, so that they hide no later difference
+SPARSE = "optimizer.sparse_gradient"  # the id of a cause: Keras squares the rows of one id before they are added
+# Causes to which runs can be held, so that they hide no later difference.
+HELD = (VARIANCE, SEED, EPSILON, CLIP, SUM, SPARSE)
 ADDED_TO_NORM = 1e-6  # before clip_grad_norm_ divides by it (torch/nn/utils/clip_grad.py)
 UNKNOWN = "unknown"  # the id of a cause that is not in the catalogue
 INTERNAL_ERROR = "internal_error"  # the id where the formula that looks for the cause failed
@@ -246,8 +248,9 @@ class Pair(BaseModel, frozen=True, tag="pair"):
     def accepts(self, cause: str) -> bool:
         """Return whether a cause is accepted anywhere.
 
-        Then torch's Adam adds its epsilon where Keras's does (EPSILON), its norm of clipping has none (CLIP), and both
-        sides draw new masks and numbers where a seed in the code would repeat earlier ones (SEED).
+        Then torch's Adam adds its epsilon where Keras's does (EPSILON), its norm of clipping has none (CLIP), Keras's
+        optimizers are given dense gradients (SPARSE), and both sides draw new masks and numbers where a seed in the
+        code would repeat earlier ones (SEED).
         """
         return any(each.cause == cause for each in self.expect)
 

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from parity.config import schema
+from parity.config.pair import SPARSE
 from parity.core.arrays import reproduced
 from parity.diagnose import entries, explain, optimizer_steps, solve
 from parity.diagnose.explain import Change, Explained
@@ -150,7 +151,7 @@ SHARED: Final[tuple[Trait[Updates], ...]] = (
     ),
     Trait(
         "gradient",
-        "optimizer.sparse_gradient",
+        SPARSE,
         lambda updates, _: ("IndexedSlices", "dense") if updates.squares else ("dense",),
     ),
 )

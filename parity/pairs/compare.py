@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from parity.config.pair import HELD, SEED, SUM, UNKNOWN, Expect
+from parity.config.pair import HELD, SEED, SPARSE, SUM, UNKNOWN, Expect
 from parity.core.errors import BackendError, UsageError
 from parity.core.wording import count
 from parity.pairs.accepting.suggest import inherent
@@ -126,7 +126,7 @@ def _held(
     """Record what a file's causes change of the runs, and compare them; return why a side fails, if one does."""
     if file.pair.accepts(SUM):  # of the weights that torch's runs hold, which are trained no more
         prepared = prepare(file, {backend.name: backend for backend in backends}, folder)
-    is_both = file.pair.accepts(SEED) or file.pair.accepts(SUM)
+    is_both = any(map(file.pair.accepts, (SEED, SUM, SPARSE)))
     moved = backends if is_both else backends[:1]
     if missing := failures(recorded_both(file, moved, folder, prepared, summarises=False)):
         return "; ".join(f"{side}: {message}" for side, message in missing.items())

@@ -64,7 +64,7 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
     breaks: list[str] = []  # where torch.compile broke the graph
     # The batch norms whose running variance was updated as Keras does, since the pair accepts that.
     held: list[str] = []
-    causes_held: list[str] = []  # what was done as Keras does it, EPSILON and CLIP, for the same reason
+    causes_held: list[str] = []  # to what this run was held (config.pair.HELD), for the same reason
 
     def turn(self, kind: str, name: str) -> int:
         """Return the turn of a loss, a gradient, a buffer or an update, from 1 on; 0 where no update comes before."""

@@ -95,6 +95,8 @@ def _operations(name: str, number: int, args: tuple, kwargs: Given, result: Any)
         yield from op_variants.of_chosen(name, number, args, kwargs, result)
     if name == op_variants.PART:
         yield from op_variants.of_lookup(number, args)
+    if name == op_variants.PACK:
+        yield Operation(name, number, "missing", "mask", "lengths", {ways.LEFT_OUT: op_variants.packed_whole})
     if name in (*JOINS, *SPLITS):
         yield from _of_parts(name, number, args, result)
         return

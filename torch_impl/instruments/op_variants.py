@@ -95,7 +95,7 @@ def _repeated(axis: int, order: str, function: Function, args: tuple, kwargs: Gi
     return result.unflatten(axis, sizes).swapdims(axis, axis + 1).flatten(axis, axis + 1)
 
 
-TOP_K, MASKED_FILL = "topk", "masked_fill"
+TOP_K, MASKED_FILL, PACK = "topk", "masked_fill", "_pack_padded_sequence"
 OF_CHOSEN, OF_ALL = "over the chosen", "over all"
 CHOSEN_OF = "_chosen_of"  # the attribute of what topk returned: the tensor, the indices, the axis
 
@@ -154,6 +154,12 @@ def of_mask(name: str, number: int, args: tuple, result: torch.Tensor) -> Iterat
         (rows, columns), sizes = mask.shape[-2:], set(result.shape[-2:])
         if len(sizes) == 1 and sorted((rows, columns)) == [1, *sizes] and mask.ndim == result.ndim:
             yield Operation(name, number, "axis", "mask", "as it is", {"along the other axis": partial(_turned, at)})
+
+
+def packed_whole(function: Function, args: tuple, kwargs: Given) -> Any:
+    """Return what sequences are packed into as if all had the length of the longest."""
+    x, lengths, is_batch_first = args
+    return function(x, torch.full_like(lengths, x.shape[1 if is_batch_first else 0]), is_batch_first)
 
 
 def _turned(at: int, function: Function, args: tuple, kwargs: Given) -> torch.Tensor:

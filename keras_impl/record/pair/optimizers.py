@@ -5,8 +5,8 @@ gradients.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest import mock
 
@@ -271,6 +271,24 @@ class StepObserver:
     def _by_id(self, variables: Sequence[Any], gradients: Sequence[Any]) -> Gradients:
         pairs = zip(variables, gradients, strict=True)
         return {self._known[id(of)]: each for of, each in pairs if id(of) in self._known}
+
+
+@contextmanager
+def dense_gradients(is_held: bool) -> Iterator[list[str]]:
+    """Let optimizers apply dense gradients if `is_held`; yield a list of the variables that had lists of rows instead.
+
+    Keras's optimizers square the rows of one id before they are added (keras/src/optimizers/adam.py).
+    """
+    made: list[str] = []
+
+    def update(apply: Original, optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any], rate: Any) -> None:
+        of_rows = [isinstance(each, tf.IndexedSlices) for each in gradients]
+        made.extend(each.name for each, is_of_rows in zip(variables, of_rows, strict=True) if is_of_rows)
+        dense = [tf.convert_to_tensor(each) if rows else each for each, rows in zip(gradients, of_rows, strict=True)]
+        apply(optimizer, dense, variables, rate)
+
+    with applied([around(TFOptimizer, "_backend_update_step", update)] if is_held else []):
+        yield made
 
 
 def _divided(gradient: Any, scale: Any) -> Any:

@@ -13,7 +13,7 @@ from parity.diagnose.experiment import candidates
 from parity.diagnose.experiment.attempts import DROPOUT
 from parity.diagnose.experiment.knobs import AS_GIVEN, THEIRS
 from parity.diagnose.experiment.masks import OPPOSITE
-from parity.diagnose.experiment.operations import EXCHANGED, FIRST, LEFT_OUT, SECOND
+from parity.diagnose.experiment.operations import EXCHANGED, FIRST, LAYERS, LEFT_OUT, SECOND
 from parity.diagnose.formula import NEEDED
 from parity.results import Cause, Changed
 from parity.runtime.experiment import Change, Found, Outcome
@@ -156,7 +156,7 @@ def _both(
     code that are equally likely, those in the code of the module itself come first.
     """
 
-    def key(entry: tuple[str, Found]) -> tuple[bool, bool, tuple[bool, bool, int], bool]:
+    def key(entry: tuple[str, Found]) -> tuple[bool, bool, tuple[bool, bool, int, bool], bool]:
         side, (change, *_), is_exact = entry[0], entry[1].changes, entry[1].bits >= NEEDED
         return not is_exact, _is_far(change, settings[_other(side)]), _unlikely(change), not _is_of(change, kind)
 
@@ -184,19 +184,19 @@ def _is_far(change: Change, theirs: Sequence[Any]) -> bool:
     return _are_numbers(change) and abs(change.after) >= FAR * max(abs(change.before), 1) and not is_stated
 
 
-def _unlikely(change: Change) -> tuple[bool, bool, int]:
+def _unlikely(change: Change) -> tuple[bool, bool, int, bool]:
     """Return a sort key of changes: what makes a mask, as a window does, comes before another mask.
 
     Other axes come after another number: the sum over them may happen to be as many times as large. Last come numbers
     that switch something off, as an ELU with alpha 0 is a ReLU, and truth values that say what is returned, as
-    return_attention_scores does: that the module then computes in another way is a coincidence.
+    return_attention_scores does: that the module then computes in another way is a coincidence. So may another order be.
     """
     switches_off = isinstance(change.after, float) and change.after in SWITCHES
     is_returned = isinstance(change.before, bool) and change.name.startswith(RETURNED)
     kind = KNOWN.index(OTHER_MASK if change.before == AS_GIVEN else change.kind)
     if change.after in (FIRST, SECOND):  # what is left out may vanish by a constant or a function as well
         kind = min(kind, KNOWN.index("variable"))
-    return switches_off or is_returned, isinstance(change.before, list), kind
+    return switches_off or is_returned, isinstance(change.before, list), kind, change.of == LAYERS
 
 
 def _are_one(torch: Change, keras: Change) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from parity.config.pair import UNKNOWN
+from parity.config.pair import SPARSE, UNKNOWN
 from parity.core.arrays import Array
 from parity.core.wording import agree, count, listed
 from parity.diagnose.experiment.candidates import STOPS
@@ -28,7 +28,7 @@ from parity.verdict.traces import Unequal
 DIGITS: Final = 6  # of a number that is written rather than searched for
 IN_PLACE: Final = {"function", "operator"}  # kinds of changes by which something else is computed
 STATE: Final = ("parameter", keys.UPDATE, "optimizer_state")
-STOPPED, ADDED, SPARSE = "gradient.stopped", "loss.added", "optimizer.sparse_gradient"
+STOPPED, ADDED = "gradient.stopped", "loss.added"
 # Causes that say how a gradient differs, and not by what in the code: an experiment may tell that.
 COARSE: Final = (STOPPED, "gradient.missing", "gradient.scale", "gradient.sign", "gradient.transposed")
 # Ids of what arguments of losses and optimizers are called in either framework.

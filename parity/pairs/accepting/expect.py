@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 from msgspec.structs import replace
 
-from parity.config.pair import CLIP, EPSILON, SEED, SUM, UNKNOWN, VARIANCE, Expect
+from parity.config.pair import CLIP, EPSILON, SEED, SPARSE, SUM, UNKNOWN, VARIANCE, Expect
 from parity.core.errors import UsageError, nearest
 from parity.core.wording import agree
 from parity.diagnose.diagnosis import Examined
@@ -26,6 +26,7 @@ from parity.verdict.traces import Unequal
 NOISE = "precision.noise"
 # What torch's runs do and Keras's, by the id of the cause to which they are held.
 AS_HELD = {EPSILON: ("held before the correction", "before the correction"), CLIP: ("held at 0", 0.0)}
+AS_HELD[SPARSE] = ("dense", "held dense")
 
 
 class Accepted:
@@ -153,8 +154,9 @@ def held(
     """Return the expectations that are left, and add to the result what is accepted since the runs are held to it.
 
     Torch's hold weights at 0 (Pair.holds), at some modules the biased running variance (Pair.holds_variance), and
-    Adam's and clipping's epsilon as Keras has it; both sides' draw new masks for repeated ones (Pair.accepts). An
-    expectation is left of a running variance that Keras computes as torch does, or that differs at other modules.
+    Adam's and clipping's epsilon as Keras has it; Keras's apply dense gradients; both sides' draw new masks for
+    repeated ones (Pair.accepts). An expectation is left of a running variance that Keras computes as torch does, or
+    that differs at other modules.
 
     Raises UsageError for an expectation that holds anything but further parts of Keras's sums.
     """
@@ -180,7 +182,7 @@ def held(
                 Cause(id=VARIANCE, where=name, torch="held as biased", keras="biased", reason=each.reason)
                 for name in names
             ]
-        elif each.cause in torch_training.causes_held:
+        elif each.cause in (*torch_training.causes_held, *keras_training.causes_held):
             ours, theirs = AS_HELD[each.cause]
             result.expected += [Cause(id=each.cause, where=each.where, torch=ours, keras=theirs, reason=each.reason)]
         elif each.cause == SEED and any(repeated):

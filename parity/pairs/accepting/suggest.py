@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from parity.config.pair import SUM, UNNAMED, Expect
+from parity.config.pair import SPARSE, SUM, UNNAMED, Expect
 from parity.core.arrays import Array
 from parity.core.errors import UsageError
 from parity.core.groups import grouped
@@ -47,7 +47,7 @@ INHERENT = {
     "adamax.epsilon_placement": "Keras's Adamax adds its epsilon to the maximum, torch's to each magnitude in it, and "
     "neither has an argument for the other",
     "nadam.momentum_decay": "Keras's Nadam has no argument for it; torch's momentum_decay=1.0 is the same",
-    "optimizer.sparse_gradient": "TensorFlow's gradient of an embedding is a list of rows, and Keras's optimizers "
+    SPARSE: "TensorFlow's gradient of an embedding is a list of rows, and Keras's optimizers "
     "square those of one id before they are added",
     "clip.sparse_gradient": "TensorFlow's gradient of an embedding is a list of rows, and Keras's optimizers clip "
     "the rows before those of one id are added",
