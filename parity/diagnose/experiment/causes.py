@@ -189,7 +189,7 @@ def _unlikely(change: Change) -> tuple[bool, bool, int, bool]:
 
     Other axes come after another number: the sum over them may happen to be as many times as large. Last come numbers
     that switch something off, as an ELU with alpha 0 is a ReLU, and truth values that say what is returned, as
-    return_attention_scores does: that the module then computes in another way is a coincidence. So may another order be.
+    return_attention_scores does: it is a coincidence that the module then computes in another way, or in another order.
     """
     switches_off = isinstance(change.after, float) and change.after in SWITCHES
     is_returned = isinstance(change.before, bool) and change.name.startswith(RETURNED)
