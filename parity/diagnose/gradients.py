@@ -69,8 +69,8 @@ def without_followers(
 
     A pair's gradient of zeros counts as missing, and what a layer is given decides whether its gradient is zero: a mask
     that leaves one key to see, a result that is used no more. Whether such a gradient has a fault of its own shows once
-    the forward pass is mended, or the cause of its difference accepted. And where one side leaves a dropout out, the
-    masks that come after it have other numbers.
+    the forward pass is mended, or the cause of its difference accepted; so it is within a module that differs for an
+    unknown reason. And where one side leaves a dropout out, the masks that come after it have other numbers.
     """
     forward = [plain(tensor.name) for tensor in unequal if tensor.step == 0 and tensor.kind in FORWARD]
     known = {(cause.id, plain(cause.where)) for cause in causes if cause.id not in (*UNNAMED, MISSING)}
@@ -78,7 +78,11 @@ def without_followers(
     is_known = any(where == MODEL or f"{name}.".startswith(f"{where}.") for _, where in known for name in forward)
     is_left_out = any(cause.id == "dropout.rate" and None in (cause.torch, cause.keras) for cause in causes)
     followers = {MISSING: is_known, "dropout.order": is_left_out}
-    return [cause for cause in causes if not followers.get(cause.id)]
+    open_ = [plain(cause.where) for cause in causes if cause.id in UNNAMED and plain(cause.where) in forward]
+    within = {cause.where for cause in causes if cause.where.startswith(tuple(f"{where}." for where in open_))}
+    return [
+        cause for cause in causes if not (followers.get(cause.id) or (cause.id == MISSING and cause.where in within))
+    ]
 
 
 def _vanishes(side: Side, other: Side, gradient: Unequal) -> bool:

@@ -255,7 +255,8 @@ def _id(change: Change, other: Change | None) -> str:
         return FUNCTION
     default = next((each for each in (change, other) if each and each.kind == "default"), None)
     if default:
-        return f"{_snake(default.owner.rpartition('.')[2])}.{NAMES.get(default.name, default.name)}"
+        owner = re.sub(r"_v\d+$", "", _snake(default.owner.rpartition(".")[2]))  # TensorFlow's softmax_v2
+        return f"{owner}.{NAMES.get(default.name, default.name)}"
     return WIRING if change.after in (FIRST, SECOND) else IN_CODE[change.kind]
 
 

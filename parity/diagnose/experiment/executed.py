@@ -13,6 +13,10 @@ from typing import Any, NamedTuple
 from parity.core import script
 
 
+# Functions of TensorFlow that pass a call on to the one that is named (tensorflow/python/util).
+PASSING = ("error_handler", "op_dispatch_handler")
+
+
 class Executed(NamedTuple):
     """A function that was run, or a script that is run anew whenever it is called again, from its line `since` on."""
 
@@ -91,7 +95,10 @@ def executed(
         run.add(code)
         if code in calls:
             return
-        of_model = (each for each in (frame.f_back, frame) if each and is_models(each.f_code.co_filename))
+        caller = frame.f_back
+        while caller and caller.f_code.co_name in PASSING:
+            caller = caller.f_back
+        of_model = (each for each in (caller, frame) if each and is_models(each.f_code.co_filename))
         if first := next(of_model, None):
             calls[code] = f"{first.f_code.co_filename}:{first.f_lineno}"
         if first and first.f_code not in run and first.f_code in of_scripts:
