@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from parity.core import script
 
-
 # Functions of TensorFlow that pass a call on to the one that is named (tensorflow/python/util).
 PASSING = ("error_handler", "op_dispatch_handler")
 

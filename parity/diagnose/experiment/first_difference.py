@@ -6,6 +6,7 @@ those that have none either, until all that an op takes has one. An op whose own
 that is computed from it has, is another way to the same result; this walk never reaches it.
 """
 
+import itertools
 import math
 import re
 from typing import Final, NamedTuple
@@ -99,6 +100,15 @@ class Graph:
     def inputs(self, number: int) -> list[int]:
         """Return what the maker of a tensor takes."""
         return list(map(self.root, self.makers[number].inputs))
+
+    def joined(self, number: int) -> list[int]:
+        """Return the tensors of floats of which one is put together, in order."""
+        return [each for each in self.inputs(number) if each in self.values and not self.values[each].is_integer]
+
+    def joins(self) -> list[int]:
+        """Return the tensors without a counterpart that are put together of several."""
+        apart = (each for each, op in self.makers.items() if op.kind == "selected" and each not in self.matched)
+        return [each for each in apart if each in self.values and len(self.joined(each)) > 1]
 
     def partings(self) -> list[Parting]:
         """Return the ops from which on what the module returns differs, in the order of their execution."""
@@ -257,6 +267,12 @@ def matched(torch: Recording, keras: Recording, grain: float = FLOAT32) -> "tupl
             if (number in one.makers) == (partner in other.makers) or not value.is_plain:
                 one.matched.setdefault(number, set()).add(partner)
                 other.matched.setdefault(partner, set()).add(number)
+    for number, partner in itertools.product(one.joins(), other.joins()):
+        # Of parts of other magnitudes, some may differ by rounding alone while the numbers of others are far smaller.
+        parts = one.joined(number), other.joined(partner)
+        if len(parts[0]) == len(parts[1]) and all(b in one.matched.get(a, ()) for a, b in zip(*parts, strict=True)):
+            one.matched.setdefault(number, set()).add(partner)
+            other.matched.setdefault(partner, set()).add(number)
     return one, other
 
 

@@ -79,7 +79,20 @@ def equal(one: Value, other: Value, grain: float = RELATIVE) -> bool:
     """Return whether two tensors hold the same numbers, to `grain` of a number's own magnitude."""
     if not one.size or not other.size or max(one.size, other.size) % min(one.size, other.size):
         return one.size == other.size
+    if one.is_integer and other.is_integer and (is_same := _are_same_integers(one.array, other.array)) is not None:
+        return is_same
     return _alike(one, other, grain) or opposite(one, other)
+
+
+def _are_same_integers(one: Array, other: Array) -> bool | None:
+    """Return whether integers stand in the same places, as an order and its inverse do not.
+
+    One may be repeated along further axes of the other. None if their axes may stand in another order.
+    """
+    few, many = sorted((one, other), key=np.size)
+    if many.shape[: few.ndim] == few.shape:
+        return bool(np.all(few.reshape(*few.shape, *[1] * (many.ndim - few.ndim)) == many))
+    return bool(np.all(few == many)) if few.ndim and many.shape[-few.ndim :] == few.shape else None
 
 
 def opposite(one: Value, other: Value) -> bool:
