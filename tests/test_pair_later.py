@@ -157,6 +157,13 @@ def test_what_is_the_same_matches(row: str, judge: Judge):
     assert passes_strict(result) and result.causes == [], result
 
 
+def test_lists_of_rows_that_are_accepted_are_held_dense(backends, tmp_path):
+    changes = [f"{key}={json.dumps(value)}" for key, value in optimizers("rooted", "rooted").items()]
+    accepted = f'expect=[{{ cause = "{SPARSE[0]}", where = "*", reason = "rows of a table" }}]'
+    result = compared(file.load(FILE, [*changes, accepted]), backends, tmp_path, False)
+    assert result.verdict == "match" and [each.keras for each in result.expected] == ["held dense"], result
+
+
 @pytest.mark.slow
 def test_a_schedule_behind_the_steps_is_told(judge: Judge):
     result = judge(optimizers("later_falling", "later_falling"))
