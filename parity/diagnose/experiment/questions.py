@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from parity.config.pair import UNKNOWN
 from parity.diagnose.place import around
 from parity.results import CaseResult, Cause, worst
-from parity.runtime.experiment import Question, Tensor
+from parity.runtime.experiment import Outcome, Question, Tensor
 from parity.runtime.survey import Survey
 from parity.trace import keys
 from parity.trace.keys import MODEL, number, plain
@@ -19,6 +19,7 @@ from parity.trace.mapping import Match, Matching
 from parity.verdict.traces import Unequal
 
 MOST: Final = 3  # modules that are asked
+Both = tuple[Question, Question]  # torch's and Keras's
 
 
 class Guilty(NamedTuple):
@@ -212,3 +213,22 @@ class Asked:
         """Return a side's modules that return the same as the other's."""
         equal = [match for match in self._matching.matches if plain(match.torch) not in self._differ]
         return sorted({plain(match.torch if side == "torch" else match.keras) for match in equal})
+
+
+def wider(questions: Both) -> Both:
+    """Return the questions as those about a module around the place."""
+    return replace(questions[0], wider=True), replace(questions[1], wider=True)
+
+
+def around_asked(questions: Both, asked: Both | None) -> Both:
+    """Return the questions about a module around the one that both sides were asked about before."""
+    tried = (asked[0].module, asked[1].module) if asked else ("", "")
+    return replace(questions[0], tried=tried[0]), replace(questions[1], tried=tried[1])
+
+
+def with_settings(questions: Both, torch: Outcome, keras: Outcome) -> Both:
+    """Return the questions with the settings and the masks that the other side has."""
+    return tuple(  # type: ignore[return-value]
+        replace(question, settings=other.settings, named=other.named, masks=other.masks)
+        for question, other in zip(questions, (keras, torch), strict=True)
+    )

@@ -26,7 +26,7 @@ from parity.verdict.traces import Unequal
 NOISE = "precision.noise"
 # What torch's runs do and Keras's, by the id of the cause to which they are held.
 AS_HELD = {EPSILON: ("held before the correction", "before the correction"), CLIP: ("held at 0", 0.0)}
-AS_HELD[SPARSE] = ("dense", "held dense")
+AS_HELD[SPARSE] = "dense", "held dense"
 
 
 class Accepted:
@@ -153,10 +153,8 @@ def held(
 ) -> list[Expect]:
     """Return the expectations that are left, and add to the result what is accepted since the runs are held to it.
 
-    Torch's hold weights at 0 (Pair.holds), at some modules the biased running variance (Pair.holds_variance), and
-    Adam's and clipping's epsilon as Keras has it; Keras's apply dense gradients; both sides' draw new masks for
-    repeated ones (Pair.accepts). An expectation is left of a running variance that Keras computes as torch does, or
-    that differs at other modules.
+    To what runs are held: Pair.holds, Pair.holds_variance, Pair.accepts. An expectation is left of a running variance
+    that Keras computes as torch does, or that differs at other modules.
 
     Raises UsageError for an expectation that holds anything but further parts of Keras's sums.
     """

@@ -18,7 +18,16 @@ from parity.diagnose.experiment.description import (
     with_lines,
 )
 from parity.diagnose.experiment.knobs import THEIRS
-from parity.diagnose.experiment.questions import Asked, Guilty, earliest, guilty, is_forward
+from parity.diagnose.experiment.questions import (
+    Asked,
+    Guilty,
+    around_asked,
+    earliest,
+    guilty,
+    is_forward,
+    wider,
+    with_settings,
+)
 from parity.diagnose.place import around
 from parity.pairs.accepting.consequences import diagnosis_key
 from parity.pairs.causes.further import (
@@ -183,17 +192,17 @@ class Experiment(NamedTuple):
             apart = {where for where in left if plain(where) not in compared}
             narrow = left if place == plain else apart if place == self._around else ()
             questions = {
-                where: both_sides if where in narrow else _wider(both_sides)
+                where: both_sides if where in narrow else wider(both_sides)
                 for where, both_sides in asked_about(asked, left, place).items()
                 if not asked.is_behind(unknown[where].first, both_sides[1].module)
             }
-            new = {where: each for where, each in questions.items() if _wider(each) != told.get(where)}
-            found = self._named({where: _around(each, told.get(where)) for where, each in new.items()})
+            new = {where: each for where, each in questions.items() if wider(each) != told.get(where)}
+            found = self._named({where: around_asked(each, told.get(where)) for where, each in new.items()})
             partly = {where: each for where, each in found.items() if each and not _explains(each)} | partly
             named |= {where: each for where, each in found.items() if _explains(each)}
             gets_other = {where for where in apart if asked.is_first(left[where])}
             named |= {where: [] for where in found.keys() - partly.keys() - named.keys() - gets_other}
-            told |= {where: _wider(both_sides) for where, both_sides in questions.items()}
+            told |= {where: wider(both_sides) for where, both_sides in questions.items()}
         named = confirmed(asked, unknown, named, self._answers, self._named)
         by_outcome = {} if named else by_model(asked, unknown, self._named)
         either = partly | {where: found for where, found in by_outcome.items() if _explains(found)} | named
@@ -236,7 +245,7 @@ class Experiment(NamedTuple):
         if not questions:
             return {}
         told = {
-            where: _with_settings(questions[where], torch, keras)
+            where: with_settings(questions[where], torch, keras)
             for where, (torch, keras) in self._answers(questions).items()
         }
         return self._answers(told)
@@ -293,22 +302,3 @@ class Experiment(NamedTuple):
 def _explains(found: Sequence[Cause]) -> bool:
     """Return whether what is found is one change, and not that the other side is given another mask."""
     return len(found) == 1 and all(change.after != THEIRS for change in found[0].changes)
-
-
-def _wider(questions: tuple[Question, Question]) -> tuple[Question, Question]:
-    """Return the questions as those about a module around the place."""
-    return replace(questions[0], wider=True), replace(questions[1], wider=True)
-
-
-def _around(questions: tuple[Question, Question], asked: tuple[Question, Question] | None) -> tuple[Question, Question]:
-    """Return the questions about a module around the one that both sides were asked about before."""
-    tried = (asked[0].module, asked[1].module) if asked else ("", "")
-    return replace(questions[0], tried=tried[0]), replace(questions[1], tried=tried[1])
-
-
-def _with_settings(questions: tuple[Question, Question], torch: Outcome, keras: Outcome) -> tuple[Question, Question]:
-    """Return the questions with the settings and the masks that the other side has."""
-    return tuple(  # type: ignore[return-value]
-        replace(question, settings=other.settings, named=other.named, masks=other.masks)
-        for question, other in zip(questions, (keras, torch), strict=True)
-    )
