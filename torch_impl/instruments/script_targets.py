@@ -93,7 +93,7 @@ class StepData:
             is_mixed = bool(sources & (self._of_data | inputs.keys()))
             if is_of_outputs or (self._loss_inputs and (is_mixed or not sources)):
                 return self.tape.remade(tensor, given)
-            if is_mixed:  # of outputs and of what no function has taken alone beside these
+            if sources & self._of_data:  # of outputs and of what no function has taken alone beside these
                 rest = (each for each in self.tape.leaves(tensor) if id(each) not in self._of_data)
                 return self.tape.remade(tensor, given | {id(each): self._for_loss(each) for each in rest})
             source = tensor if sources & inputs.keys() else self.tape.source(tensor)

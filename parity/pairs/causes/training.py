@@ -190,20 +190,26 @@ def explain_mode(result: CaseResult, torch: Survey, keras: Survey) -> None:
 
 
 def explain_states(result: CaseResult, keras: Survey, matching: Matching | None) -> None:
-    """Name state that a layer of Keras's keeps from step to step, where a later forward pass is the first to part."""
+    """Name state that a layer of Keras's keeps from step to step, where a later pass is the first to part."""
     first = result.first_divergence
-    if not (matching and first and first.step and first.kind in ("input", "activation")):
+    if not (matching and first and first.step and first.kind in ("input", "activation", "loss")):
         return
     moving = set(keras.rehearsal.changing).difference(keras.rehearsal.counting)
     layers = {plain(match.torch): plain(match.keras) for match in matching.matches}
+    kept = {
+        module: names
+        for module, layer in layers.items()
+        if layer and (names := sorted(name for name in moving if name.startswith(f"{layer}/")))
+    }
     for number, cause in enumerate(result.causes):
-        layer = layers.get(plain(cause.where))
-        kept = sorted(name for name in moving if layer and name.startswith(f"{layer}/"))
-        if cause.id == UNKNOWN and kept:
-            evidence = f"in the first step both are alike; keras's steps change {', '.join(kept[:MOST])}"
+        where = plain(cause.where)
+        if cause.id == UNKNOWN and where in kept:
+            evidence = f"in the first step both are alike; keras's steps change {', '.join(kept[where][:MOST])}"
             result.causes[number] = msgspec.structs.replace(
                 cause, id=CARRIED, torch=KEPT[False], keras=KEPT[True], evidence=evidence
             )
+        elif cause.id == CARRIED and where == "loss" and kept:
+            result.causes[number] = msgspec.structs.replace(cause, where=next(iter(kept)))
 
 
 def _as_mode(cause: Cause, side: str) -> Cause:
