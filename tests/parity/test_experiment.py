@@ -113,6 +113,16 @@ def test_functions_of_a_framework_that_a_fork_has_frozen():
     assert "cond" in [each.name for each in run if not each.is_models]
 
 
+def test_what_tensorflow_calls_a_function_through_is_not_its_caller():
+    space: dict = {}
+    through = "def error_handler(x):\n  return softmax_v2(x)\ndef softmax_v2(x, axis=None):\n  return x.sum(axis)\n"
+    exec(compile(through, "/lib/tensorflow.py", "exec"), space)
+    run, _ = executed(lambda: space["error_handler"](X), lambda file: file == __file__, lambda: False)
+    (axis,) = code.defaults(next(each for each in run if each.name == "softmax_v2"))
+    with axis.changed(0):
+        assert np.array_equal(space["error_handler"](X), X.sum(0))
+
+
 def test_an_activation_is_left_out_of_the_code_wherever_its_name_comes_from() -> None:
     def own(x: np.ndarray) -> np.ndarray:
         return np.tanh(tanh(x)) + math.pi

@@ -319,6 +319,32 @@ def scores(multiplies: bool) -> Program:
     return called
 
 
+def weighted(centres: bool) -> Program:
+    """Multiplies a tensor by another one, which may be centred before."""
+
+    def called(t: Tape, x: Array) -> Array:
+        weights, values = t("sin", np.sin, x), t("cos", np.cos, x)
+        used = t("tanh", np.tanh, values)
+        if centres:
+            mean = t("mean", lambda x: x.mean(-1, keepdims=True), values)
+            values = t("div", np.divide, t("sub", np.subtract, values, mean), 2.0)
+        product = t("exp", np.exp, t("mul", np.multiply, values, weights))
+        return t("join", lambda *parts: np.stack(parts), product, used)
+
+    return called
+
+
+def ordered_by(inverse: bool) -> Program:
+    """Looks a tensor up in an order, or in the inverse of it."""
+
+    def called(t: Tape, x: Array) -> Array:
+        values, order = t("sin", np.sin, x.ravel()), t("argsort", np.argsort, x.ravel())
+        taken = t("argsort", np.argsort, order) if inverse else order
+        return t("exp", np.exp, t("gather", np.take, values, taken))
+
+    return called
+
+
 def sums_of(shape: tuple[int, ...]) -> Program:
     """Adds two tensors, of which one may have a further axis."""
 
@@ -496,6 +522,10 @@ TOLD = {
     "other axes": (spread(1), spread(0), (), ("operands.axes", "along axes 0", "along axes 1")),
     "other rows": (looked_up("index", [2, 1, 2]), looked_up("GatherV2", [0, 0, 1]), (),
         ("lookup.indices", "[2, 1, 2]", "[0, 0, 1]")),
+    "the inverse of an order": (ordered_by(False), ordered_by(True), (), ("lookup.indices", "[", "[")),
+    "more is made of a factor": (weighted(True), weighted(False), (),
+        ("module.wiring", "`sub` at sub:5, `div` at div:6 of it", "as it is")),
+    "more is made of a factor in keras": (weighted(False), weighted(True), (), ("module.wiring", "as it is", "`sub`")),
     "a lag": (lagged(1), lagged(0), (), ("code.shift", "1 later along axis 1", "as it is")),
     "a lag in keras": (lagged(0), lagged(1), (), ("code.shift", "as it is", "1 later along axis 1")),
     "another input": (of_branch(0), of_branch(1), (), ("module.wiring", "what `sin` at ", "what `cos` at ")),

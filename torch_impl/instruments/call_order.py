@@ -52,7 +52,8 @@ class Call(NamedTuple):
 
 def called(name: str, number: int, function: Function, args: tuple, kwargs: Given, result: Any) -> Call | None:
     """Return a call of a function by the user's own code, if it makes a tensor of floats of such tensors."""
-    if not _is_of_floats(result) or name in REPEATS or name.endswith("_") or not source.direct():
+    is_in_place = name.endswith("_") and not name.endswith("__")
+    if not _is_of_floats(result) or name in REPEATS or is_in_place or not source.direct():
         return None
     takes = [at for at, each in enumerate(args) if _is_of_floats(each)]
     return Call(name, number, function, args, kwargs, result, takes) if takes else None
