@@ -335,12 +335,12 @@ def weighted(centres: bool) -> Program:
 
 
 def ordered_by(inverse: bool) -> Program:
-    """Looks a tensor up in an order, or in the inverse of it."""
+    """Looks up the first in an order, or in the inverse of it."""
 
     def called(t: Tape, x: Array) -> Array:
         values, order = t("sin", np.sin, x.ravel()), t("argsort", np.argsort, x.ravel())
         taken = t("argsort", np.argsort, order) if inverse else order
-        return t("exp", np.exp, t("gather", np.take, values, taken))
+        return t("exp", np.exp, t("gather", lambda values, order: values[order[:9]], values, taken))
 
     return called
 
