@@ -523,7 +523,7 @@ TOLD = {
     "other rows": (looked_up("index", [2, 1, 2]), looked_up("GatherV2", [0, 0, 1]), (),
         ("lookup.indices", "[2, 1, 2]", "[0, 0, 1]")),
     "the inverse of an order": (ordered_by(False), ordered_by(True), (),
-        ("module.wiring", "as it is", "`argsort` at argsort:4 of it")),
+        ("module.wiring", "as it is", "`argsort` at argsort:3 of it")),
     "more is made of a factor": (weighted(True), weighted(False), (),
         ("module.wiring", "`sub` at sub:5, `div` at div:6 of it", "as it is")),
     "more is made of a factor in keras": (weighted(False), weighted(True), (), ("module.wiring", "as it is", "`sub`")),

@@ -91,7 +91,7 @@ def _are_same_integers(one: Array, other: Array) -> bool | None:
     """
     few, many = sorted((one, other), key=np.size)
     if many.shape[: few.ndim] == few.shape:
-        return bool(np.all(few.reshape(*few.shape, *[1] * (many.ndim - few.ndim)) == many))
+        return bool(np.all(few.reshape((*few.shape, *[1] * (many.ndim - few.ndim))) == many))
     return bool(np.all(few == many)) if few.ndim and many.shape[-few.ndim :] == few.shape else None
 
 
