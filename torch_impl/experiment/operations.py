@@ -16,8 +16,8 @@ from parity.diagnose.experiment import operations as ways
 from parity.diagnose.experiment.knobs import Knob
 from parity.diagnose.experiment.masks import HIDDEN
 from parity.diagnose.experiment.operations import Operation, Order
-from torch_impl.instruments import call_order, op_variants, source
-from torch_impl.instruments.call_order import CODE, FUNCTIONS, REPEATS, SIGNED, TRANSPOSES, left_out
+from torch_impl.instruments import call_chain, op_variants, source
+from torch_impl.instruments.call_chain import CODE, FUNCTIONS, REPEATS, SIGNED, TRANSPOSES, left_out
 from torch_impl.instruments.windows import ARGUMENTS, PAD, POOLS, Function, Given, kind_of, of_pad, of_windows
 from torch_impl.record import calls
 
@@ -43,7 +43,7 @@ def operations(replay: Callable[[], Any], place: Callable[[], str], is_paused: C
     is to be left out.
     """
     variants: list[Operation] = []
-    calls_by_result: dict[int, call_order.Call] = {}
+    calls_by_result: dict[int, call_chain.Call] = {}
     counts: dict[int, None] = {}  # over which a loss may be averaged
 
     def note(name: str, number: int, function: Function, args: tuple, kwargs: Given) -> Any:
@@ -52,8 +52,8 @@ def operations(replay: Callable[[], Any], place: Callable[[], str], is_paused: C
             made = list(_operations(name, number, args, kwargs, result))
             counts.update(dict.fromkeys(count for each in args for count in op_variants.counted(each)))
             made += op_variants.of_average(name, number, args, kwargs, result, counts)
-            if call := call_order.called(name, number, function, args, kwargs, result):
-                made += call_order.left_out_or_exchanged(call, calls_by_result)
+            if call := call_chain.called(name, number, function, args, kwargs, result):
+                made += call_chain.left_out_or_exchanged(call, calls_by_result)
                 calls_by_result[id(result)] = call
             variants.extend(each._replace(source=source.nearest(), path=place()) for each in made)
         return result
