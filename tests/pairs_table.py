@@ -122,7 +122,7 @@ FAULTS = [
     Planted("batchnorm_expected", {"momentum": 0.01}, ("bn1", "bn1.*"), "batch_norm.momentum"),
     Planted("batchnorm_expected", {"epsilon": 1e-3}, ("bn1",), "batch_norm.epsilon"),
     Planted("batchnorm_expected", {"own": False}),  # what was expected no longer occurs
-    Planted("tied", {"scale": 2.0}, ("embed_tokens", "dense", "act"), cause="language_model.scale"),
+    Planted("tied", {"scale": 2.0}, cause="module.scale"),
     Planted("tied", {"tied": False}, ("embed_tokens.weight",), cause="weights.tied"),
     Planted("several", {"masked": False}, ("pool",), cause="masked_mean.masked"),
     Planted("dicts", {"years": 100}, ("age",), cause="recommender.years"),
