@@ -239,10 +239,13 @@ def _as_written(layers: Iterable[Any]) -> Iterator[None]:
     """Let functional models run their layers in the order in which the user's code called them, as PyTorch does.
 
     Keras runs them by their distance from the outputs, so that a branch may drop before one that was written first. A
-    tensor of Keras's has a number that counts up; where these numbers are no order to run in, Keras's order stays.
+    tensor of Keras's has a number that counts up; where these numbers are no order to run in, or nothing is drawn,
+    Keras's order stays.
     """
+    every = list(layers)
+    draws = any(hasattr(layer, "seed_generator") for layer in every)
     with ExitStack() as stack:
-        for model in layers:
+        for model in every if draws else ():
             if not isinstance(model, Functional):
                 continue
             nodes = sorted(itertools.chain.from_iterable(model._nodes_by_depth.values()), key=_number)
