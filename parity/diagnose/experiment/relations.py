@@ -43,9 +43,7 @@ def continued(difference: Difference) -> Named | None:
 
 def bypassed(torch: Parting, keras: Parting, difference: Difference) -> Named | None:
     """Return that one side's op takes a tensor of which the other side makes something else before a like op."""
-    for (op, graph), longer in zip(
-        zip((torch, keras), difference.graphs, strict=True), difference.graphs[::-1], strict=True
-    ):
+    for op, graph, longer in zip((torch, keras), difference.graphs, difference.graphs[::-1], strict=True):
         for number in longer.apart():
             counterparts = {each: longer.matched.get(each, set()) & op.inputs for each in longer.inputs(number)}
             made = [each for each, partners in counterparts.items() if not partners and each in longer.makers]

@@ -120,19 +120,13 @@ def _whole(graph: Graph, number: int) -> int:
 def _put_together(op: Parting, graph: Graph) -> Iterator[int]:
     """Yield the parts, or what is joined, of tensors that all have counterparts, but have none themselves."""
     for number in _parts(op, graph):
-        of = _joined(graph, number)
+        of = graph.joined(number)
         if of and number not in graph.matched and all(each in graph.matched for each in of):
             yield number
 
 
-def _joined(graph: Graph, number: int) -> list[int]:
-    """Return the tensors of which one is put together."""
-    taken = (each for each in graph.inputs(number) if each in graph.values)
-    return sorted(each for each in taken if not graph.values[each].is_integer)
-
-
 def _in_words(graph: Graph, number: int) -> str:
-    makers = dict.fromkeys(map(graph.made, _joined(graph, number)))
+    makers = dict.fromkeys(map(graph.made, sorted(graph.joined(number))))
     return f"`{graph.makers[number].name}` of what {' and '.join(makers)} returns"
 
 
