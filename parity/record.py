@@ -1,4 +1,9 @@
-"""Run cases or pairs on one backend and keep their traces in a folder, e.g. to compare them on another machine."""
+"""Run cases, pairs or a training script on one backend and keep their traces, e.g. to compare them elsewhere or later.
+
+python -m parity.record --out=before -- train.py --epochs=1
+python -m parity.record --out=after --like=before -- train.py --epochs=1 --fused
+python -m parity.compare before after
+"""
 
 from parity.core import process
 from parity.core.wording import count
@@ -6,6 +11,8 @@ from parity.core.wording import count
 if __name__ == "__main__":
     process.end_at_once("parity.record")  # the imports below take seconds; Ctrl-C must end them without a traceback
 
+import argparse
+import shlex
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -14,12 +21,15 @@ from pathlib import Path
 from parity import cli
 from parity.config.devices import obstacle
 from parity.core.errors import BackendError, UsageError
+from parity.core.script import framework
+from parity.pairs.file import of_script
 from parity.results import error_kind
 from parity.runtime.backend import PACKAGES, Backend, running
 from parity.runtime.job import Answer
 from parity.runtime.resources import crowded, missing
 from parity.subjects import Subject
-from parity.subjects.run import BuiltIn, UserPair
+from parity.subjects.run import BuiltIn, RecordedScript, UserPair
+from parity.trace.manifest import Trace, find
 
 
 def main(argv: Sequence[str], program: str = "parity.record") -> int:
@@ -29,13 +39,22 @@ def main(argv: Sequence[str], program: str = "parity.record") -> int:
     a case or a pair cannot be used.
     """
     epilog = "Exit status: 0 everything was recorded; 2 a flag or config is wrong; 3 the backend failed."
-    parser = cli.Parser(prog=program, description=__doc__, epilog=epilog)
-    parser.add_argument("--backend", required=True, choices=PACKAGES, help="the framework to run")
-    parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="write each trace to DIR/CASE/BACKEND")
+    parser = cli.Parser(
+        prog=program, description=__doc__, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("script", nargs="*", metavar="-- SCRIPT.py", help="a training script and its arguments, which begin behind --")
+    add("--backend", choices=PACKAGES, help="the framework to run; of a script it is the one that it imports")
+    add("--out", required=True, type=Path, metavar="DIR", help="write each trace to DIR/CASE/BACKEND")
+    like = "begin with the weights of a script's earlier recording, and train on its batches"
+    add("--like", type=Path, metavar="DIR", help=like)
     cli.add_runs(parser)
     args = parser.parse_args(argv)
+    _check(parser, args)
     devices = cli.devices(args)
-    chosen, (pairs, wrong) = cli.chosen_cases(args, devices), cli.pair_files(args, devices)
+    scripts = [_script(args)] if args.script else []
+    chosen = [] if scripts else cli.chosen_cases(args, devices)
+    pairs, wrong = cli.pair_files(args, devices)
     cli.make_folder("--out", args.out)
     if absent := missing(devices, cli.pythons(args)):
         raise BackendError(absent)
@@ -53,7 +72,7 @@ def main(argv: Sequence[str], program: str = "parity.record") -> int:
             _tell(name, answer, args.out)
         backend = Backend(args.backend, python, Path(scratch), devices.kind, args.timeout)
         with running([backend]):
-            for subject in (*subjects, *map(UserPair, pairs)):
+            for subject in (*subjects, *map(UserPair, pairs), *scripts):
                 name = subject.case.name
                 answers[name] = subject.recorded(backend, args.out / name)
                 _tell(name, answers[name], args.out / name / backend.name)
@@ -62,6 +81,32 @@ def main(argv: Sequence[str], program: str = "parity.record") -> int:
         return 0
     raised = BackendError if error_kind(failures.values()) == "backend" else UsageError
     raise raised(f"{len(failures)} of {count(len(answers), 'case')} failed: {', '.join(failures)}")
+
+
+def _check(parser: cli.Parser, args: argparse.Namespace) -> None:
+    """Complete the backend of a script; exit with status 2 if flags contradict each other."""
+    if args.script and (args.case or args.all or args.pair or args.set):
+        parser.error("a script is recorded alone: it takes none of --case, --all, --pair and --set")
+    if args.like and (args.steps or args.seed is not None or not args.script):
+        parser.error(
+            "--like=DIR is for a script, of which it tells steps and seed: it takes neither --steps nor --seed"
+        )
+    if args.script and not args.backend:
+        args.backend = framework(shlex.join(args.script), [str(Path.cwd())])
+    if not args.backend:
+        parser.error("the following arguments are required: --backend")
+
+
+def _script(args: argparse.Namespace) -> Subject:
+    """Return the script that is recorded. Raises UsageError and TraceError."""
+    fields = {name: getattr(args, name) for name in ("precision", "steps", "every", "seed")}
+    file = of_script(shlex.join(args.script), args.backend, **fields)
+    if not args.like:
+        return RecordedScript(file)
+    earlier = [trace for trace in map(Trace, find(args.like)) if trace.backend == args.backend and trace.manifest.side]
+    if len(earlier) != 1:
+        raise UsageError(f"--like={args.like}: holds {count(len(earlier), 'script')} of {args.backend}, expected one")
+    return RecordedScript(file._replace(case=earlier[0].case), earlier[0].folder.parent)
 
 
 def _tell(name: str, answer: Answer, folder: Path) -> None:

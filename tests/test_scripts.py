@@ -11,12 +11,16 @@ from slow import sampled
 
 from parity.asserts import Session
 from parity.core.errors import UsageError
+from parity.core.script import framework
 from parity.pairs import file as files
 from parity.pairs.compare import compared
 from parity.pairs.script_counterparts import ignored_as
 from parity.pairs.script_steps import axes
-from parity.results import CaseResult
+from parity.results import CaseResult, Report
 from parity.runtime.backend import Backend
+from parity.subjects import compared_folders
+from parity.subjects.run import RecordedScript
+from parity.trace.manifest import Trace
 
 SCRIPTS = Path(__file__).parent / "scripts"
 SLOW = pytest.mark.slow
@@ -660,6 +664,40 @@ def test_sides_of_a_script():
     verdicts = {result.case.partition(",")[2]: result.verdict for result in session.equivalent(file)}
     session.close()
     assert verdicts == {"smoothed": "diverged", "checkpointed": "match", "compiled": "match"}
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "causes"),
+    [
+        ("train.py", "lr=args.lr", "lr=2 * args.lr", ["sgd.learning_rate"]),
+        pytest.param("train_fit.py", "decay_rate=0.5", "decay_rate=0.25", ["sides.switch"], marks=SLOW),
+        ("train_loop.py", "SGD(0.05)", "SGD(0.05, weight_decay=0.5)", ["weight_decay.value"]),
+    ],
+)
+def test_a_script_is_recorded_before_and_after_a_change(
+    name: str, before: str, after: str, causes: list[str], backends: list[Backend], tmp_path: Path, capsys, monkeypatch
+):
+    """The second recording begins with the first one's weights, and trains on its batches."""
+    shutil.copytree(SCRIPTS, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    side = framework(name, ["."])
+    backend = next(each for each in backends if each.name == side)
+    own = files.of_script(name, side)
+    for folder, like in (("before", None), ("same", Path("before", own.case.name))):
+        RecordedScript(own, like).recorded(backend, Path(folder, own.case.name)).check()
+        own = own._replace(case=Trace(Path(folder, own.case.name, side)).case)
+    said = "after 3 steps, all parameters equal those of the bare script bit by bit: recording changes nothing\n"
+    assert capsys.readouterr().out == (said if side == "torch" else "")
+    Path(name).write_text(Path(name).read_text().replace(before, after))
+    RecordedScript(own, Path("before", own.case.name)).recorded(backend, Path("after", own.case.name)).check()
+    (same,) = compared_folders(Path("before"), Path("same"), Report())
+    (changed,) = compared_folders(Path("before"), Path("after"), Report())
+    assert same.verdict == "match" and same.checks["update"].compared, same
+    assert changed.verdict == "diverged" and causes[0] in [cause.id for cause in changed.causes], changed
+    Path("moved.py").write_text(Path(name).read_text())
+    with pytest.raises(UsageError, match="record the second script with --like=DIR"):
+        RecordedScript(files.of_script("moved.py", side)).recorded(backend, Path("other/pair/moved")).check()
+        list(compared_folders(Path("before"), Path("other"), Report()))
 
 
 @pytest.mark.parametrize(

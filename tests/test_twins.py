@@ -102,7 +102,6 @@ EXCEPTIONS = {
         "running_variances": "where a pair accepts the difference, torch's run holds what Keras has",
     },
     "record/pair/script.py": {
-        "Script.batches": "PyTorch's script gives the batches; of Keras's the first is enough, which `fit` makes",
         "Script.fetched": "PyTorch's script gives the batches, and tells then how it takes them",
         "Script.optimizer": "a torch optimizer is made of its parameters",
     },

@@ -1,7 +1,8 @@
 """What a Keras script trains on, and PyTorch's batches in that form."""
 
 import inspect
-from collections.abc import Collection, Mapping, Sequence
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -32,7 +33,7 @@ class Fit(NamedTuple):
     calls layers, if it makes what they are given of its batch. `batches`: how many an epoch has, if that is known.
     `is_named`: whether `x` holds arguments of the model's call by name; `options`: those that are no tensors.
     `leaves`: what the code calls the leaves of `x` and `y`, in order. `states`: arguments of the call that hold a
-    state, which the script carries on.
+    state, which the script carries on. `rest`: the batches behind the first one.
     """
 
     x: Any
@@ -47,6 +48,7 @@ class Fit(NamedTuple):
     options: Mapping[str, Any] = {}
     leaves: Sequence[list[str]] = ()
     states: Mapping[str, Any] = {}
+    rest: "Iterator[Fit]" = iter(())
 
     @classmethod
     def of_call(cls, layer: Any, args: Sequence[Any], kwargs: Mapping[str, Any], states: Collection[str] = ()) -> "Fit":
@@ -77,6 +79,12 @@ class Fit(NamedTuple):
         leaves = [] if self.y is None else keras.tree.flatten(self.y)
         names = (f"{TARGET}.{number}" if number else TARGET for number in range(len(leaves)))
         return {name: np.asarray(leaf) for name, leaf in zip(names, leaves, strict=True)}
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return what the first batch holds, by name: inputs, targets, and weights of the samples."""
+        weight = {} if self.sample_weight is None else {SAMPLE_WEIGHT: np.asarray(self.sample_weight)}
+        return self.inputs | self.targets | weight
 
     @property
     def labels(self) -> dict[str, list[str]]:
@@ -167,8 +175,9 @@ def first_batch(model: Any, x: Any, y: Any, arguments: Mapping[str, Any]) -> Fit
     callbacks = keras.tree.flatten(arguments.get("callbacks") or [])
     data = {name: arguments[name] for name in ("batch_size", "sample_weight", "steps_per_epoch") if name in arguments}
     iterator = TFEpochIterator(x=x, y=y, shuffle=False, distribute_strategy=model.distribute_strategy, **data)
-    first = data_adapter_utils.unpack_x_y_sample_weight(next(iter(iterator._get_iterator())))
-    return Fit(*first, callbacks, arguments.get("class_weight"), arguments.get("epochs", 1), iterator.num_batches)
+    batches = map(data_adapter_utils.unpack_x_y_sample_weight, iterator._get_iterator())
+    given = arguments.get("class_weight"), arguments.get("epochs", 1), iterator.num_batches
+    return Fit(*next(batches), callbacks, *given, rest=itertools.starmap(Fit, batches))
 
 
 def taken_of(further: Mapping[str, Any]) -> list[Any]:

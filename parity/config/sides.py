@@ -152,9 +152,10 @@ class KerasSide(Switches, frozen=True, omit_defaults=True, tag_field="framework"
 
     def trained(self, case: Case) -> Case:
         pair = case.model
-        if self.devices > 1 and isinstance(pair, Pair) and pair.train and is_script(pair.train.keras_step):
+        apart = [key for key in ("graph", "xla", "strategy") if key in self.changes]
+        if apart and isinstance(pair, Pair) and pair.train and is_script(pair.train.keras_step):
             raise UsageError(
-                f'strategy = "mirrored": {pair.train.keras_step} trains in a loop of its own, which is run on one '
+                f"{apart[0]}: {pair.train.keras_step} trains in a loop of its own, which is run op by op on one "
                 "device; expected a script that calls fit, or a builder and a keras_step"
             )
         return super().trained(case)

@@ -6,6 +6,7 @@ then those of the pair. Each framework has a class for its own scripts, which is
 
 import contextlib
 import os
+import re
 import shlex
 import sys
 import types
@@ -18,6 +19,7 @@ from unittest import mock
 from parity.core.errors import UsageError
 from parity.core.patches import Original, pushed
 
+IMPORTED = re.compile(r"^\s*(?:import|from)\s.*?\b(torch|keras|tensorflow)\b", re.MULTILINE)
 kinds: dict[str, type["Script"]] = {}  # by side
 _current: dict[str, "Script"] = {}  # by side: the one that was built last
 
@@ -37,6 +39,24 @@ def _path(text: str) -> str:
         return next(iter(shlex.split(text)), "")
     except ValueError:
         return ""
+
+
+def framework(text: str, search: Sequence[str]) -> str:
+    """Return the side whose framework a script imports. Raises UsageError if there is no such file, or not one side."""
+    imported = {"torch" if name == "torch" else "keras" for name in IMPORTED.findall(_file(text, search).read_text())}
+    if len(imported) != 1:
+        what = " and ".join(sorted(imported)) or "neither torch nor keras or tensorflow"
+        raise UsageError(f"{name_of(text)} imports {what}; say by --backend=torch or --backend=keras which trains it")
+    return imported.pop()
+
+
+def _file(text: str, search: Sequence[str]) -> Path:
+    """Return the file of a script. Raises UsageError if there is none."""
+    path = _path(text)
+    file = next((each for folder in search if (each := Path(folder) / path).is_file()), None)
+    if file is None:
+        raise UsageError(f"there is no script {path!r} in {' or '.join(search)}")
+    return file
 
 
 def function(flag: str, text: str, search: Sequence[str]) -> Callable[..., Any]:
@@ -129,12 +149,8 @@ class Script:
 
     def __init__(self, text: str, search: Sequence[str]) -> None:
         self._text, self._search = text, search
-        path, *self._arguments = shlex.split(text)
-        self.name = name_of(text)
-        file = next((each for folder in search if (each := Path(folder) / path).is_file()), None)
-        if file is None:
-            raise UsageError(f"there is no script {path!r} in {' or '.join(search)}")
-        self._path = file
+        _, *self._arguments = shlex.split(text)
+        self.name, self._path = name_of(text), _file(text, search)
         self._run: Any = None  # the greenlet that it runs in
         self._depth = 0  # of the calls of modules
         self._model: Any = None  # once it is about to train

@@ -209,6 +209,8 @@ def _switched(result: CaseResult, sides: dict[str, Trace], switches: dict[str, S
     if is_port and not (is_norm and first.kind == "activation" and len({side.parts for side in switches.values()}) > 1):
         return
     evidence = "the two sides differ in nothing else: one model, weights, data and masks"
+    if len({described(side) for side in switches.values()}) == 1:
+        evidence = "weights, data and masks are the same: the script, or what it imports, has changed between the two"
     if is_norm and any(map(_is_in_parts, sides.values())):
         evidence = "in training it normalises by the statistics of its batch, which are those of a part of it here"
     elif is_norm and first.kind == "buffer":

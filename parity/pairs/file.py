@@ -11,7 +11,7 @@ import msgspec
 
 from parity.config import cases, schema
 from parity.config.pair import UNUSED, Pair, PairInput, PairOutput
-from parity.config.sides import Side
+from parity.config.sides import KINDS, Side
 from parity.core import inputs
 from parity.core.errors import PairError, UsageError
 from parity.core.script import is_script, name_of
@@ -51,7 +51,7 @@ class PairFile(NamedTuple):
     def without_scripts(self) -> "PairFile":
         """Return the pair, or raise PairError if it is of training scripts."""
         if self.has_scripts:
-            raise PairError(self.case.name, f"{self.case.name}: training scripts are run by parity.compare alone")
+            raise PairError(self.case.name, f"{self.case.name}: two training scripts are run by parity.compare alone")
         return self
 
     def without_training(self, **changed: Any) -> "PairFile":
@@ -116,6 +116,14 @@ def from_flags(torch: str, keras: str, given: Sequence[str], **fields: Any) -> P
     called = (name_of(text).removesuffix(".py") if is_script(text) else text for text in (torch, keras))
     name = fields.pop("name", None) or re.sub(r"[:/\\]", ".", "-".join(called))
     return PairFile(_case("--torch and --keras", name, table | own, fields), [str(Path.cwd())], flags)
+
+
+def of_script(text: str, framework: str, **fields: Any) -> PairFile:
+    """Return the half of a pair that a script is, with the side that runs it. Raises UsageError."""
+    side = KINDS[framework](name=text, script=text)
+    halves = {"torch": UNUSED, "keras": UNUSED, framework: text}
+    fields |= {"name": name_of(text).removesuffix(".py"), "keeps_weights": True}
+    return from_flags(**halves, given=[], **fields)._replace(sides=(side,))
 
 
 def described(parsed: inputs.Input) -> Table:

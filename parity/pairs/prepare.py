@@ -90,27 +90,37 @@ def survey_torch(file: PairFile, backend: Worker, folder: Path, redraws: bool = 
 def prepare_alone(file: PairFile, backend: Worker, folder: Path) -> PairContext:
     """Survey Keras's model, of which several sides are compared, and return the context of their recording jobs.
 
-    Each weight and each tensor is its own counterpart. Raises UsageError and BackendError.
+    Raises UsageError and BackendError.
     """
-    own = place(folder, "keras")
-    _do(file, backend, own, PairContext(search=file.search))
-    surveyed, values = survey.read(Path(own)), survey.activations(Path(own))
+    own = Path(place(folder, "keras"))
+    _do(file, backend, str(own), PairContext(search=file.search))
+    surveyed, values = survey.read(own), survey.activations(own)
     floats = (each for each in surveyed.outputs if each.key in values and values[each.key].dtype.kind == "f")
     trained = next((each for each in floats if not each.module or each.module == MODEL), None)
     weights = [
         msgspec.structs.replace(each, constant=not (each.trainable or each.statistic)) for each in surveyed.weights
     ]
     rehearsal = msgspec.structs.replace(surveyed.rehearsal, trained=trained)
-    survey.write(Path(own), msgspec.structs.replace(surveyed, rehearsal=rehearsal, weights=weights))
+    survey.write(own, msgspec.structs.replace(surveyed, rehearsal=rehearsal, weights=weights))
+    return alone(file, own)
+
+
+def alone(file: PairFile, own: Path) -> PairContext:
+    """Return the context of jobs of one framework alone, from its survey; Keras's tensors are their own counterparts.
+
+    Raises TraceError where there is no survey.
+    """
+    surveyed = survey.read(own)
+    if surveyed.side == "torch":
+        return PairContext(search=file.search, survey=str(own))
     entries = [Entry(torch=[each.name], keras=[each.name], by="name") for each in surveyed.weights]
     matches = [
         Match(torch=each.key, keras=each.key, axes=list(range(len(each.shape))), by="weights")
         for each in surveyed.outputs
         if each.module not in ("", MODEL)
     ]
-    return PairContext(
-        search=file.search, survey=own, mapping=Mapping(entries=entries), matching=Matching(matches=matches)
-    )
+    mapping, matching = Mapping(entries=entries), Matching(matches=matches)
+    return PairContext(search=file.search, survey=str(own), mapping=mapping, matching=matching)
 
 
 def prepare_keras(

@@ -12,16 +12,22 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+import numpy as np
 
 from parity.config.pair import UNKNOWN
 from parity.config.schema import Case
+from parity.core.arrays import digest
 from parity.core.errors import UsageError
+from parity.core.wording import count
 from parity.data.pairs import file_of
 from parity.pairs.activations.counterparts import is_output
 from parity.pairs.activations.equal import joined
 from parity.pairs.activations.values import excerpt
+from parity.pairs.extent import few
 from parity.pairs.file import PairFile
-from parity.pairs.prepare import Prepared, draw_torch, place, prepare_keras, survey_torch
+from parity.pairs.prepare import Prepared, alone, draw_torch, place, prepare_alone, prepare_keras, survey_torch
+from parity.pairs.script_records import FOLDER, VALUES, names_of_steps, read
+from parity.pairs.scripts import completed
 from parity.results import CaseResult, Divergence
 from parity.runtime import resources, survey
 from parity.runtime.job import RUNS, Answer, Job
@@ -70,6 +76,49 @@ def recorded(
     size = resources.of_pair(survey.read(Path(place(folder, "torch"))))
     resources.check(file.case, size, folder, runs, summarises)
     return backend.do(_job(file, backend.name, folder, context, runs, summarises))
+
+
+def recorded_script(file: PairFile, backend: Worker, folder: Path, like: Path | None = None) -> Answer:
+    """Record the script that the file's only side runs, with what it trains on and its survey beside the trace.
+
+    It begins with the weights, and trains on the batches, of an earlier recording in the folder `like`, or with its
+    own. Raises UsageError, TraceError and BackendError.
+    """
+    own, batches = Path(place(folder, backend.name)), folder.absolute() / FOLDER / backend.name
+    if like:
+        for part in (own, batches):
+            shutil.copytree(like / part.relative_to(folder.absolute()), part, dirs_exist_ok=True)
+        # In their order, which a trace's case has lost.
+        inputs = {name: file.pair.inputs[name] for name in names_of_steps(np.load(batches / VALUES))}
+        model = msgspec.structs.replace(file.pair, inputs=inputs)
+        case = msgspec.structs.replace(file.case, model=model)
+        file = file._replace(case=case, search=[*file.search, str(batches)])
+    else:
+        file = completed(file, [backend], folder)
+        (survey_torch if backend.name == "torch" else prepare_alone)(file, backend, folder)
+    context, surveyed = alone(file, own), survey.read(own)
+    resources.check(file.case, resources.of_pair(surveyed), folder, keys.RUNS, surveyed.is_large)
+    context = msgspec.structs.replace(context, side=file.sides[0])
+    return backend.do(_job(file, backend.name, folder, context, list(keys.RUNS), surveyed.is_large))
+
+
+def as_unrecorded(folder: Path, side: str) -> str:
+    """Say whether a recorded script trained in float32 as it does unrecorded, to the bit; "" where nothing tells.
+
+    Keras's recorded steps run op by op, and `fit` runs a graph, which may round otherwise.
+    """
+    trace, ends = Trace(folder / side), read(folder / FOLDER / side).ends
+    held = trace.of_kind("parameter", trace.case.steps - 1, "low")
+    digests = {name: digest([(name, array)]) for name, array in held.items()}
+    after = f"after {count(trace.case.steps, 'step')}"
+    if not ends or trace.manifest.brief:
+        return ""
+    if parted := [name for name in ends if ends[name] != digests.get(name)]:
+        return (
+            f"{after}, the recorded script has other values in {few(parted)} than the bare one: random numbers that a "
+            "step draws (dropout, noise) are shared by recordings; a step that draws none must have the same values"
+        )
+    return f"{after}, all parameters equal those of the bare script bit by bit: recording changes nothing"
 
 
 def recorded_again(

@@ -3,7 +3,7 @@
 And which tensors of the loss of PyTorch's are the targets of its port, and whether their data is of one scale.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +100,7 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     tell which inputs and targets correspond. `labels`: what the script's code calls each input and what its loss takes,
     a variable or a key. `compared`: of PyTorch's, the number of the output that is compared with each of these;
     `carried`: the inputs that are zero, or what the model has returned in the step before; `targets`: of Keras's `fit`,
-    the key or index of each of several targets.
+    the key or index of each of several targets. `ends`: digests of the parameters with which the steps ended.
     """
 
     inputs: list[str]
@@ -125,6 +125,7 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     compared: list[int | None] = []
     carried: list[str] = []
     targets: list[str | int] = []
+    ends: dict[str, str] = {}
 
 
 def write(folder: Path, trained: Trained, arrays: Mapping[str, Array]) -> None:
@@ -132,6 +133,11 @@ def write(folder: Path, trained: Trained, arrays: Mapping[str, Array]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     np.savez(folder / VALUES, allow_pickle=False, **arrays)
     (folder / FILE).write_bytes(msgspec.json.encode(trained))
+
+
+def names_of_steps(keys: Iterable[str]) -> list[str]:
+    """Return the names of arrays that have one for each step, by NAME@STEP, in their order."""
+    return list(dict.fromkeys(key.partition("@")[0] for key in keys))
 
 
 def known(search: Sequence[str]) -> Trained | None:

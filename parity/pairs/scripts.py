@@ -27,6 +27,7 @@ from parity.pairs.script_records import (
     VALUES,
     Shapes,
     Trained,
+    names_of_steps,
     read,
     with_names,
     write,
@@ -38,14 +39,13 @@ from parity.trace.mapping import PairContext
 
 
 def completed(file: PairFile, sides: Sequence[Worker], folder: Path) -> PairFile:
-    """Return a pair of scripts with PyTorch's inputs, any other as it is. Raises UsageError and BackendError."""
+    """Return a pair of scripts with its inputs, which are PyTorch's where that is run; any other as it is.
+
+    Raises UsageError and BackendError.
+    """
     pair = file.pair
     if not file.has_scripts or pair.inputs:
         return file
-    if "torch" not in [side.name for side in sides]:
-        raise UsageError(
-            f"{file.case.name}: sides of Keras alone cannot be scripts; compare them with one of PyTorch's"
-        )
     own = folder.absolute() / FOLDER
     context = PairContext(search=file.search)
     jobs = {side: BatchesJob(case=file.case, folder=str(own / side.name), pair=context) for side in sides}
@@ -55,7 +55,8 @@ def completed(file: PairFile, sides: Sequence[Worker], folder: Path) -> PairFile
         if answer.status != "done":
             error = UsageError if answer.status == "usage" else BackendError
             raise error(f"{side_name}: {answer.message}")
-    return _joined(file, own, has_keras=any(side.name == "keras" for side in sides))
+    names = [side.name for side in sides]
+    return _joined(file, own, has_keras="keras" in names) if "torch" in names else _of_keras(file, own)
 
 
 class _Ran(NamedTuple):
@@ -109,7 +110,7 @@ def _of_batches(file: PairFile, made: Steps, torch: _Ran, keras: Trained, folder
         outputs = outputs or _outputs(torch.trained, keras)
     elif max(len(ours), len(theirs)) > 1:
         outputs = outputs or script_steps.outputs_by_shape(ours, theirs)
-    return _trained_on(file, folder, inputs, outputs, arrays, keras)
+    return _trained_on(file, folder / "torch", inputs, outputs, arrays, keras)
 
 
 def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> PairFile:
@@ -149,7 +150,23 @@ def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> 
         trained, of_loss=of_loss, states=states, alone=alone, fetched=None, keras_early=early, are_told=bool(told)
     )
     write(folder / "torch", known, arrays)
-    return _trained_on(file, folder, inputs, outputs, arrays, keras.trained if keras else None)
+    return _trained_on(file, folder / "torch", inputs, outputs, arrays, keras.trained if keras else None)
+
+
+def _of_keras(file: PairFile, folder: Path) -> PairFile:
+    """Return a pair of which a script of Keras's is run alone: `fit` on its batches, a loop on its own data."""
+    ran = _Ran.of(folder / "keras")
+    names = {own: f"input{own}" if own.isdigit() else own for own in names_of_steps(ran.arrays)}
+    numbered = {key: key.partition("@") for key in ran.arrays}
+    arrays = {f"{names[own]}@{step}": ran.arrays[key] for key, (own, _, step) in numbered.items()}
+    inputs = {
+        name: replace(described(arrays[f"{name}@0"]), keras="" if own.isdigit() else own) for own, name in names.items()
+    }
+    known = replace(
+        ran.trained, keras_early=ran.trained.early, early=None, fetched=None, keeps_data=ran.trained.is_loop
+    )
+    write(folder / "keras", known, arrays)
+    return _trained_on(file, folder / "keras", inputs, file.pair.outputs, arrays, ran.trained)
 
 
 def _outputs(torch: Trained, keras: Trained) -> dict[str, PairOutput]:
@@ -200,7 +217,7 @@ def _of_own_data(file: PairFile, inputs: dict[str, PairInput], torch: _Ran, kera
     arrays = {key: array for key, array in torch.arrays.items() if key.partition("@")[0] in inputs}
     known = replace(torch.trained, keeps_data=True, fetched=None, keras_early=keras.trained.early)
     write(folder / "torch", known, arrays)
-    return _trained_on(file, folder, inputs, file.pair.outputs, arrays, keras.trained)
+    return _trained_on(file, folder / "torch", inputs, file.pair.outputs, arrays, keras.trained)
 
 
 def _trained_on(
@@ -211,7 +228,7 @@ def _trained_on(
     arrays: Mapping[str, Array],
     keras: Trained | None,
 ) -> PairFile:
-    """Return the pair with what it is trained on; `arrays`: the inputs of each step, by NAME@STEP."""
+    """Return the pair with what it is trained on, in `folder`; `arrays`: the inputs of each step, by NAME@STEP."""
     number = sum(key.startswith(f"{next(iter(inputs))}@") for key in arrays)
     number = min(number, (keras and keras.most) or number)
     assert file.pair.train
@@ -219,7 +236,7 @@ def _trained_on(
     train = replace(file.pair.train, steps=number, keras_step=step)
     model = replace(file.pair, inputs=inputs, outputs=outputs, train=train)
     case = replace(file.case, model=model, steps=number)
-    return file._replace(case=case, search=[*file.search, str(folder / "torch")])
+    return file._replace(case=case, search=[*file.search, str(folder)])
 
 
 def _with_keras(

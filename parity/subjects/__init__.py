@@ -188,6 +188,11 @@ def _compare(first: Trace, second: Trace, report: Report) -> CaseResult:
     for trace in (reference, candidate):
         check_steps(trace)
     note_environment([reference, candidate], report)
+    if reference.manifest.side and candidate.manifest.side and reference.case != candidate.case:
+        raise UsageError(
+            f"{reference.folder} and {candidate.folder} begin with other weights, or train on other batches; record "
+            "the second script with --like=DIR, which names the first one's folder"
+        )
     if reference.backend == candidate.backend and reference.case != candidate.case:
         return across(reference, candidate)
     return judged(reference, candidate)

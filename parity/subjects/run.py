@@ -13,7 +13,7 @@ from parity.diagnose.diagnosis import examined
 from parity.pairs.compare import compared
 from parity.pairs.file import PairFile
 from parity.pairs.prepare import place
-from parity.pairs.recording import recorded, recorded_again
+from parity.pairs.recording import as_unrecorded, recorded, recorded_again, recorded_script
 from parity.results import Against, CaseResult, LayoutCheck, Report, error_kind, failed, worst
 from parity.runtime import resources
 from parity.runtime.job import RUNS, Answer, Job
@@ -164,3 +164,18 @@ class UserPair(Subject):
             if answer.status == "done":
                 shutil.move(Path(apart) / side.name, own)
             return answer
+
+
+class RecordedScript(UserPair):
+    """A script that is recorded alone, from the weights and on the batches of its recording in the folder `like`."""
+
+    def __init__(self, file: PairFile, like: Path | None = None) -> None:
+        super().__init__(file)
+        self._like = like
+
+    def record(self, side: Worker, folder: Path, golden: Path | None, summarises: bool) -> Answer:
+        """Record the script, and say whether it trains as it does unrecorded."""
+        answer = recorded_script(self.file, side, folder, self._like)
+        if answer.status == "done" and not self._like and (said := as_unrecorded(folder, side.name)):
+            print(said, flush=True)
+        return answer

@@ -11,7 +11,8 @@ which then are one model. It runs op by op. Where gradients are accumulated, sev
 In place of the script's own batches come those of the pair, in the form that the script's own have.
 """
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ class Script(Run):
     def __init__(self, text: str, search: Sequence[str]) -> None:
         super().__init__(text, search)
         self.begin: Begin | None = None  # where this run has begun to train, if its user's begins in a graph there
-        self.second: Fit | None = None  # what the model of a loop is given in its second step, if that was run up to
+        self.later = list[Fit]()  # what the model of a loop is given behind its first step, as far as it was run
         self._called, self._ahead = 0, -1  # calls of trained layers; and without a tape, before the second step
         self._stands_in: dict[int, Any] = {}  # the model of an earlier run, and its layers, by id() of its own
         self._shared: Mapping[int, Any] = {}  # the variables of that, by id() of its own, which are differentiated
@@ -91,6 +92,15 @@ class Script(Run):
                 break
             self._resume()
         return self._fetches.described()
+
+    def batches(self, steps: int) -> Iterator[Mapping[str, Any]]:
+        """Yield what the model is trained on in so many steps, or fewer, by name; a loop is run on to see it."""
+        yield fits[self._model].arrays
+        for number in range(steps - 1):
+            while self.is_loop and len(self.later) == number and not self._run.dead:
+                self._resume()
+            later = self.later[number : number + 1] if self.is_loop else itertools.islice(fits[self._model].rest, 1)
+            yield from (following.arrays for following in later)
 
     def step(self, model: Any, optimizer: BaseOptimizer, batch: Mapping[str, Any]) -> Any:
         """Run the loop's next training step, on a batch; or again up to its backward pass, if it was left there.
@@ -201,8 +211,8 @@ class Script(Run):
             self.is_loop, self._model = True, self._made[early.module] if early else layer
             fits[self._model] = given
             self._begin_here()
-        elif self._ahead >= 0:
-            self.second = self.second or given
+        elif self._batch is None:
+            self.later.append(given)
         self._suspend()
 
     def _begin_here(self) -> None:

@@ -27,7 +27,7 @@ from keras_impl.record.pair.first_call import ready
 from keras_impl.record.pair.outputs import describe_returned, flat, named, ordered
 from keras_impl.record.pair.rehearsal import rehearse, still, unused, without_dropping
 from keras_impl.record.pair.sources import Sources, noted_at_creation
-from parity.config.pair import SAMPLE_WEIGHT, Pair
+from parity.config.pair import UNUSED, Pair
 from parity.config.schema import Case
 from parity.core import program
 from parity.core.precision import HIGH
@@ -201,7 +201,8 @@ def _described(model: Any, seen: _Pass, sources: Sources) -> surveys.Survey:
 def batches(job: BatchesJob) -> None:
     """Run the script up to its call of `fit`, and write its first batch into the job's folder.
 
-    Raises UsageError if it does not train as a pair is trained, and BackendError for what it raises itself.
+    Those of all steps, by NAME@STEP, if no script of PyTorch's gives them. Raises UsageError if it does not train as a
+    pair is trained, and BackendError for what it raises itself.
     """
     text = job.case.model.keras
     program.begin_anew(job.case.seed)
@@ -222,9 +223,11 @@ def batches(job: BatchesJob) -> None:
                 of_step = calls_of_step(model, fit)
         early = run.early()
         fetched, made = of_step or run.fetched() or (None, {})
-    weight = {} if fit.sample_weight is None else {SAMPLE_WEIGHT: np.asarray(fit.sample_weight)}
-    arrays = fit.inputs | fit.targets | weight | made
-    arrays |= {f"{name}@1": each for name, each in run.second.inputs.items()} if run.second else {}
+        arrays = fit.arrays | made
+        if job.case.model.torch == UNUSED:
+            steps = enumerate(run.batches(job.case.steps))
+            arrays = {f"{name}@{step}": each for step, given in steps for name, each in given.items()}
+    arrays |= {f"{name}@1": each for given in run.later[:1] for name, each in given.inputs.items()}
     trained = Trained(
         inputs=list(fit.inputs),
         callbacks=[type(each).__name__ for each in fit.callbacks if not is_run(each)],

@@ -6,6 +6,7 @@ its loss in the first steps.
 """
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ import torch
 from msgspec.structs import replace
 from torch import nn
 
+from parity.config.pair import UNUSED
 from parity.config.schema import Case
 from parity.core import precision as precisions
 from parity.core import program
+from parity.core.arrays import digest
 from parity.data.pairs import PairData
 from parity.pairs.script_records import Trained, write
 from parity.runtime import survey as files
@@ -26,6 +29,7 @@ from parity.trace.summary import LARGE
 from parity.trace.tensorfile import Writer
 from torch_impl.instruments import devices
 from torch_impl.record import calls, precision, tree, weights
+from torch_impl.record.masks import Masks
 from torch_impl.record.pair import values
 from torch_impl.record.pair.build import call, ready, tensors, user_errors
 from torch_impl.record.pair.outputs import describe_returned, flat, named, unnamed
@@ -184,15 +188,20 @@ def batches(job: BatchesJob) -> None:
 
     Raises UsageError if it does not train as a pair is trained, and BackendError for what it raises itself.
     """
-    text, arrays = job.case.model.torch, dict[str, np.ndarray]()
+    text, arrays, ends = job.case.model.torch, dict[str, np.ndarray](), dict[str, str]()
     program.begin_anew(job.case.seed)
     torch.manual_seed(job.case.seed)
-    script = program.find("torch", text, job.pair.search)
-    run = script.__self__
+    script, masks = program.find("torch", text, job.pair.search), Masks(job.case.seed, 0, ordered=True)
+    run, is_alone = script.__self__, job.case.model.keras == UNUSED
     assert isinstance(run, Script)
     with user_errors(f"torch={text} fails"):
-        for number, given in enumerate(run.batches(job.case.steps)):
-            arrays |= {f"{name}@{number}": each.detach().cpu().numpy() for name, each in given.items()}
+        model = script()
+        with masks.drawn(model) if is_alone else nullcontext():  # as it is recorded, to be compared with that
+            for number, given in enumerate(run.batches(job.case.steps)):
+                arrays |= {f"{name}@{number}": each.detach().cpu().numpy() for name, each in given.items()}
+                masks.on_step()
+                if is_alone and number == job.case.steps - 1:
+                    ends = {name: digest([(name, weights.array(each))]) for name, each in model.named_parameters()}
     run.close()
     arrays |= {key: each.cpu().numpy() for key, each in run.fetches.arrays()}
     trained = Trained(
@@ -207,5 +216,6 @@ def batches(job: BatchesJob) -> None:
         labels=run.labels,
         compared=run.compared,
         carried=sorted(run.carried),
+        ends=ends,
     )
     write(Path(job.folder), trained, arrays)
