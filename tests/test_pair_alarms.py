@@ -10,6 +10,7 @@ VECTORS, SEQUENCES = [8, 6], [2, 5, 16]
 TARGET = "[inputs.target]\nshape = [8, 4]\n"
 TRAINED = '[train]\noptimizer = "{}"\nlearning_rate = 0.01\nsteps = 3\n'
 SGD, ADAM = TRAINED.format("sgd"), TRAINED.format("adam")
+IMAGE = 'keras_layout = "n c h w -> n h w c"\n'
 RULE = '[[weights]]\ntorch = "scale"\nkeras = "scale"\n'
 LOSS = 'torch_loss = "alarms_torch:loss"\nkeras_loss = "alarms_keras:{}"\n'
 OWN = '[train]\ntorch_optimizer = "alarms_torch:Adaptive"\nkeras_optimizer = "alarms_keras:{}"\nsteps = {}\n'
@@ -23,6 +24,7 @@ ROWS = {
     "a buffer that the port does not train": ("Table", VECTORS, ADAM, {"trainable": True}),
     "an output that the loss leaves unused": ("Unused", VECTORS, TARGET + ADAM + LOSS.format("loss"), {}),
     "an image that is made of numbers, and channels that are dropped": ("Decoder", VECTORS, SGD, {"fault": "linear"}),
+    "weights of attentions that drop, in a model of images": ("Seen", [4, 3, 6, 6], IMAGE + SGD, {"rate": 0.125}),
     "accepted slight differences under Adam": ("Blocks", SEQUENCES, ADAM + GELU, {"fault": "backward"}),
 }
 RIGHT = {"a buffer that the port does not train": {"trainable": False}}

@@ -333,6 +333,29 @@ def test_one_target_of_several_losses_may_be_several_of_fit(backends: list[Backe
     assert result.verdict == "match" and result.checks["loss"].compared and not result.causes, result
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "named"),
+    [
+        ("", "", []),
+        (
+            "self.soft(wanted, ops.softmax(y_pred / 3))",
+            "self.soft(ops.softmax(y_pred / 3), wanted)",
+            ["function.arguments"],
+        ),
+        pytest.param("training=False", "training=training", ["dropout.rate"], marks=SLOW),
+        pytest.param("teacher.trainable = False", "", ["gradient.missing"], marks=SLOW),
+    ],
+    ids=["right", "arguments", "dropout", "trained"],
+)
+def test_a_teacher_beside_the_model_has_pytorchs_weights(
+    before: str, after: str, named: list[str], backends: list[Backend], tmp_path: Path
+):
+    result = _compared("teacher", [("train_teacher_fit.py", before, after)], backends, tmp_path)
+    assert result.verdict == ("diverged" if named else "match"), result
+    assert [cause.id for cause in result.causes] == named
+    assert any("teacher.0.weight" in each for each in result.assumptions) != (named == ["gradient.missing"])
+
+
 def test_adams_epsilon_hides_no_gradient_of_a_later_step(backends: list[Backend], tmp_path: Path):
     """In a further run PyTorch adds it where Keras does: then a slight difference is none of the epsilon's."""
     larger = "gradients = [g * (1 + 0.02 * tf.cast(optimizer.iterations > 0, g.dtype)) for g in gradients]"

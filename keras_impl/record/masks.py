@@ -133,7 +133,7 @@ class OrderedMasks(Draws):
 
     def __init__(self, seed: int, axes: Callable[[tuple[int, ...]], Order | None], traced: bool = False):
         super().__init__(seed)
-        self.axes = axes
+        self.axes, self._of_attention = axes, frozenset[str]()  # the layers whose tensors have PyTorch's order of axes
         self._step = tf.Variable(np.int64(0), trainable=False) if traced else None
 
     @contextmanager
@@ -142,14 +142,17 @@ class OrderedMasks(Draws):
 
         Raises UsageError for a layer that drops in another way in training.
         """
-        for name, layer in tree.named(model).items() if training else ():
+        named = tree.named(model)
+        attentions = tuple(f"{name}/" for name, layer in named.items() if isinstance(layer, ATTENTIONS))
+        self._of_attention = frozenset(name for name in named if name.startswith(attentions))
+        for name, layer in named.items() if training else ():
             if isinstance(layer, UNORDERED) and any(getattr(layer, rate, 0.0) for rate in RATES):
                 raise UsageError(
                     f"{name}: {type(layer).__name__} draws masks of another kind than PyTorch's dropout; "
                     "use keras.layers.Dropout"
                 )
         with (
-            _as_written(tree.named(model).values()),
+            _as_written(named.values()),
             mock.patch.object(backend.random, "dropout", self._of_keras),
             mock.patch.object(tf.nn, "dropout", self._of_tensorflow),
             mock.patch.object(tf.nn.experimental, "stateless_dropout", self._stateless),
@@ -227,7 +230,7 @@ class OrderedMasks(Draws):
         key = Key(words, *(tf.constant(number, tf.int64) for number in draw))
         if self._step is not None and not tf.executing_eagerly():
             key = key._replace(step=tf.identity(self._step))
-        axes = self.axes(shape)
+        axes = None if where in self._of_attention else self.axes(shape)
         if isinstance(axes, Unfolded) and tuple(x.shape) == shape:
             image = tf.reshape(x, (-1, *axes.sizes))
             return tf.reshape(number(image, [0, *(1 + axis for axis in axes.order)]), tf.shape(x)) + start, key

@@ -222,12 +222,12 @@ def _same_bits(value: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _variable(create: Original, **kwargs: Any) -> Any:
     """Create a tf.Variable in float64 if it would be float32, by request or by default."""
-    value, dtype = kwargs["initial_value"], kwargs["dtype"]
-    if callable(value):
-        value = value() if _is_low(dtype) else value
+    value, high = kwargs["initial_value"], tf.float64 if _is_low(kwargs["dtype"]) else kwargs["dtype"]
+    if callable(value) and _is_low(kwargs["dtype"]):
+        value = value()
     if not callable(value):
-        kwargs["initial_value"] = tf.convert_to_tensor(value)
-    return create(**{**kwargs, "dtype": tf.float64 if _is_low(dtype) else dtype})
+        value = tf.convert_to_tensor(value, None if tf.is_tensor(value) else high)
+    return create(**{**kwargs, "initial_value": value, "dtype": high})
 
 
 def _again(function: Original, result: tf.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

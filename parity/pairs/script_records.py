@@ -82,6 +82,13 @@ class Early(msgspec.Struct, frozen=True, kw_only=True):
     module: int
 
 
+class Frozen(msgspec.Struct, frozen=True, kw_only=True):
+    """A module that a script's steps call and do not train, as a teacher: its number among all, its weights' sizes."""
+
+    number: int
+    sizes: list[int]
+
+
 class Trained(msgspec.Struct, frozen=True, kw_only=True):
     """What a script trains on, beside the arrays in the .npz file next to it: the names of its model's inputs.
 
@@ -100,7 +107,9 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     tell which inputs and targets correspond. `labels`: what the script's code calls each input and what its loss takes,
     a variable or a key. `compared`: of PyTorch's, the number of the output that is compared with each of these;
     `carried`: the inputs that are zero, or what the model has returned in the step before; `targets`: of Keras's `fit`,
-    the key or index of each of several targets. `ends`: digests of the parameters with which the steps ended.
+    the key or index of each of several targets. `ends`: digests of the parameters with which the steps ended. `sizes`:
+    of the model's weights; `beside`: of PyTorch's, other modules by name that are frozen, and parts of Keras's model;
+    `of_beside`: the names of what its loss takes of these.
     """
 
     inputs: list[str]
@@ -126,6 +135,9 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     carried: list[str] = []
     targets: list[str | int] = []
     ends: dict[str, str] = {}
+    sizes: list[int] = []
+    beside: dict[str, Frozen] = {}
+    of_beside: list[str] = []
 
 
 def write(folder: Path, trained: Trained, arrays: Mapping[str, Array]) -> None:

@@ -4,6 +4,7 @@ Both are run once, unrecorded: PyTorch's for some steps, Keras's up to `fit`. Py
 the pair, in the order of axes in which the Keras script's own data is.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +26,7 @@ from parity.pairs.script_records import (
     GIVEN,
     OF_LOSS,
     VALUES,
+    Frozen,
     Shapes,
     Trained,
     names_of_steps,
@@ -96,7 +98,9 @@ def _joined(file: PairFile, folder: Path, has_keras: bool) -> PairFile:
 
 def _of_batches(file: PairFile, made: Steps, torch: _Ran, keras: Trained, folder: Path) -> PairFile:
     """Return a pair whose steps begin where a batch is taken."""
+    beside = _beside(torch.trained, keras) if len(made.fetched.modules) == 1 else {}
     known = replace(torch.trained, fetched=made.fetched, keras_fetched=made.keras, in_evaluation=[], early=None)
+    known = replace(known, beside=beside)
     arrays, inputs = dict(made.arrays), made.inputs
     if (target := made.target(torch.arrays)) is not None:  # known for what is said of a loss
         inputs = inputs | {TARGET: described(arrays[f"{target}@0"])}
@@ -131,7 +135,8 @@ def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> 
         told = script_counterparts.held_alike(torch.arrays, keras.arrays, keras.trained.inputs)
         named = script_counterparts.called_alike(torch.arrays, keras.arrays, trained.labels, keras.trained.labels)
         states = script_counterparts.initial_states(torch.arrays, names, trained.carried, keras.trained.inputs)
-    left_out = (BATCH, FIRST, GIVEN, *(f"{name}@" for name in states))
+    beside = _beside(trained, keras.trained) if keras else {}
+    left_out = (BATCH, FIRST, GIVEN, *(f"{name}@" for name in (*states, *(trained.of_beside if beside else ()))))
     of_calls = {key: array for key, array in torch.arrays.items() if not key.startswith(left_out)}
     held = told or named
     arrays, of_loss = with_names(pair, of_calls, keras.arrays if keras else {}, held)
@@ -149,6 +154,7 @@ def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> 
     known = replace(
         trained, of_loss=of_loss, states=states, alone=alone, fetched=None, keras_early=early, are_told=bool(told)
     )
+    known = replace(known, beside=beside)
     write(folder / "torch", known, arrays)
     return _trained_on(file, folder / "torch", inputs, outputs, arrays, keras.trained if keras else None)
 
@@ -167,6 +173,12 @@ def _of_keras(file: PairFile, folder: Path) -> PairFile:
     )
     write(folder / "keras", known, arrays)
     return _trained_on(file, folder / "keras", inputs, file.pair.outputs, arrays, ran.trained)
+
+
+def _beside(torch: Trained, keras: Trained) -> dict[str, Frozen]:
+    """Return the modules beside PyTorch's model of which Keras's model has the weights as well; all or none."""
+    sizes = Counter(size for each in torch.beside.values() for size in each.sizes)
+    return torch.beside if sizes <= Counter(keras.sizes) - Counter(torch.sizes) else {}
 
 
 def _outputs(torch: Trained, keras: Trained) -> dict[str, PairOutput]:

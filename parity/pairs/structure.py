@@ -75,8 +75,11 @@ def _name_indices(tree: ast.AST) -> None:
     nodes = list(ast.walk(tree))
     constants: dict[str, ast.expr] = {}
     for loop in (node for node in nodes if isinstance(node, (ast.For, ast.comprehension))):
-        if isinstance(loop.target, ast.Name) and isinstance(loop.iter, (ast.Tuple, ast.List)) and loop.iter.elts:
-            constants[loop.target.id] = loop.iter.elts[0]
+        match loop.target, loop.iter:
+            case ast.Name(id=name), ast.Tuple(elts=[first, *_]) | ast.List(elts=[first, *_]):
+                constants[name] = first
+            case ast.Name(id=name), ast.Call(func=ast.Name(id="range")):
+                constants[name] = ast.Constant(0)
     for node in nodes:
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Name):
             node.slice = constants.get(node.slice.id, node.slice)
@@ -100,6 +103,8 @@ def _use(node: ast.AST, parameter: str, function: Callable[..., Any], known: tup
             return True
         case ast.For(iter=value) | ast.comprehension(iter=value) | ast.Starred(value=value) if is_it(value):
             return True
+        case ast.Subscript(value=value, slice=ast.Name()) if is_it(value):
+            return None
         case ast.Subscript(value=value, slice=index) if is_it(value):
             return not (isinstance(index, ast.Constant) and isinstance(index.value, str))
         case ast.Attribute(value=value, attr=attribute) if is_it(value):

@@ -167,6 +167,8 @@ def test_a_layer_of_float32_has_weights_of_float64():
         layer(X)
         variable = tf.Variable([0.1, 0.2])
         told = tf.Variable(lambda: tf.zeros(2), dtype=tf.float32)
+        counts = tf.Variable(0, dtype=tf.int64), tf.Variable(1, dtype=tf.float32)
+    assert [each.dtype.name for each in counts] == ["int64", "float64"]
     assert {layer.kernel.dtype, variable.dtype.name, told.dtype.name} == {"float64"}
     assert variable.numpy()[0] == 0.1
 

@@ -153,6 +153,24 @@ class Decoder(keras.Model):
         return ops.mean(h if self.fault == "linear" else ops.tanh(h), (1, 2))
 
 
+class Seen(keras.Model):
+    def __init__(self, rate=0.25):
+        super().__init__()
+        self.patches, self.attention = layers.Conv2D(8, 2, 2), layers.MultiHeadAttention(2, 4, dropout=0.25)
+        self.query, self.key, self.drop = layers.Dense(8), layers.Dense(8), layers.Dropout(rate)
+        self.head = layers.Dense(4)
+
+    def call(self, x, training=False):
+        x = ops.reshape(self.patches(x), (-1, 9, 8))
+        x = x + self.attention(x, x, training=training)
+        query, key, value = (
+            ops.transpose(ops.reshape(each, (-1, 9, 2, 4)), (0, 2, 1, 3)) for each in (self.query(x), self.key(x), x)
+        )
+        weights = ops.softmax(query @ ops.transpose(key, (0, 1, 3, 2)), -1)
+        mixed = self.drop(weights, training=training) @ value
+        return self.head(ops.mean(ops.reshape(ops.transpose(mixed, (0, 2, 1, 3)), (-1, 9, 8)), 1))
+
+
 class Plain(keras.Model):
     def __init__(self):
         super().__init__()

@@ -148,6 +148,25 @@ class Decoder(nn.Module):
         return self.up(self.drop(torch.tanh(self.grouped(h)))).tanh().mean((2, 3))
 
 
+class Seen(nn.Module):
+    """Attentions drop their weights, which have as many axes as the image, and are no image."""
+
+    def __init__(self):
+        super().__init__()
+        self.patches, self.attention = (
+            nn.Conv2d(3, 8, 2, 2),
+            nn.MultiheadAttention(8, 2, dropout=0.25, batch_first=True),
+        )
+        self.query, self.key, self.drop, self.head = nn.Linear(8, 8), nn.Linear(8, 8), nn.Dropout(0.25), nn.Linear(8, 4)
+
+    def forward(self, x):
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        x = x + self.attention(x, x, x, need_weights=False)[0]
+        query, key, value = (each.view(-1, 9, 2, 4).transpose(1, 2) for each in (self.query(x), self.key(x), x))
+        weights = self.drop(torch.softmax(query @ key.transpose(-1, -2), -1))
+        return self.head((weights @ value).transpose(1, 2).reshape(-1, 9, 8).mean(1))
+
+
 class Plain(nn.Module):
     def __init__(self):
         super().__init__()

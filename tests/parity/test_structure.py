@@ -43,6 +43,12 @@ class Model:
         x, t = (inputs[k] for k in ("x", "t"))
         return x + t
 
+    def by_keys_of_another(self, inputs):
+        return [inputs[name] for name in BOTH]
+
+    def by_places(self, inputs):
+        return [inputs[place] for place in range(2)]
+
     def by_method(self, inputs):
         return inputs.get("t")
 
@@ -62,8 +68,18 @@ class Model:
         return self.calls_itself(inputs)
 
 
-SEQUENCES = ["unpacks", "indexes", "cuts", "walks", "spreads", "zips", "gives_to_a_module", "passes_on"]
-DICTS = ["by_key", "by_keys", "by_method", "asks", "as_keywords", "passes_on_to_a_dict", "says_nothing", "calls_itself"]
+SEQUENCES = ["unpacks", "indexes", "cuts", "walks", "spreads", "zips", "by_places", "gives_to_a_module", "passes_on"]
+DICTS = [
+    "by_key",
+    "by_keys",
+    "by_keys_of_another",
+    "by_method",
+    "asks",
+    "as_keywords",
+    "passes_on_to_a_dict",
+    "says_nothing",
+    "calls_itself",
+]
 
 
 @pytest.mark.parametrize(("name", "expected"), [*((n, (1, 2)) for n in SEQUENCES), *((n, BOTH) for n in DICTS)])

@@ -15,6 +15,7 @@ from torch import nn
 from torch.utils._pytree import tree_flatten_with_path, tree_leaves, tree_map_with_path
 from torch.utils.data import dataloader
 
+from parity.core.errors import UsageError
 from parity.core.patches import around
 from parity.core.script import Sources
 from parity.pairs.script_records import BATCH, FIRST, GIVEN, Fetched
@@ -80,6 +81,13 @@ class Fetches:
     def number(self, module: nn.Module) -> int:
         """Return the number of a module among all that the script has made; -1 for a copy."""
         return next((number for number, made in enumerate(self._made) if made() is module), -1)
+
+    def made(self, number: int) -> nn.Module:
+        """Return the module that has been made so many modules behind the first. Raises UsageError if it is gone."""
+        module = self._made[number]() if number < len(self._made) else None
+        if module is None:
+            raise UsageError("the script makes other modules than in its first run; seed what decides which it makes")
+        return module
 
     def name(self, module: nn.Module) -> str:
         """Return the name that the running code has for a module; without one, that of its class."""

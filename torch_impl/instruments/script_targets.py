@@ -28,13 +28,16 @@ class StepData:
     of each sample. Weights of classes and other constants stay, and what is made of the target, such as its one-hot
     rows, or of the model's outputs. `batch`: what stands in place of the script's own tensors, by name. `of_loss`: the
     names of what the loss takes, in the order in which it uses that. `constants`: by id(), what modules of the loss
-    hold.
+    hold. `beside`: by id(), what frozen modules have returned since the last backward pass, and what is made of that
+    alone, which stays where these are parts of the model.
     """
 
-    def __init__(self, script: str, batch: Given, of_loss: Sequence[str], constants: Collection[int]) -> None:
+    def __init__(
+        self, script: str, batch: Given, of_loss: Sequence[str], constants: Collection[int], beside: "Beside"
+    ) -> None:
         self._script, self.batch, self._of_loss, self._constants = script, batch, of_loss, constants
         self.calls: list[tuple[Any, Any]] = []  # the arguments of the model's calls
-        self.tape = LossTape(self._for_loss)
+        self._beside, self.tape = beside, LossTape(self._for_loss, beside)
         self._inputs: Given = {}  # what the model is given, by the names of the arguments
         self._loss_inputs: list[torch.Tensor] = []
         self._of_data: set[int] = set()  # by id(): what these are made of, and the model's outputs
@@ -49,6 +52,11 @@ class StepData:
     def compared(self) -> list[int | None]:
         """Return the number of the model's output that is compared with each tensor that the loss takes beside it."""
         return list(map(self.tape.beside, self._loss_inputs))
+
+    @property
+    def of_beside(self) -> list[str]:
+        """Return the names of what the loss takes that is made of what frozen modules have returned."""
+        return [f"{OF_LOSS}{place}" for place, each in enumerate(self._loss_inputs) if id(each) in self._beside.made]
 
     def forget(self) -> None:
         """Forget the calls so far, which were an evaluation."""
@@ -82,6 +90,7 @@ class StepData:
         """Return what stands in a loss in place of a tensor of the script's own."""
         samples = next((each.shape[0] for each in self._inputs.values() if each.dim()), 0)
         is_constant = id(tensor) in self._constants or not tensor.dim() or not tensor.numel()
+        is_constant |= self._beside.are_parts and id(tensor) in self._beside.made
         if is_constant or not samples or tensor.numel() % samples:
             return tensor
         inputs = {id(each): name for name, each in self._inputs.items()}
@@ -121,6 +130,20 @@ class KeptData(StepData):
 Tensors = Sequence[torch.Tensor]
 
 
+class Beside:
+    """What frozen modules have returned, and what was made of that alone: the tensors by id(), which lives as long.
+
+    `are_parts`: whether these modules are parts of the model, with weights that both sides share.
+    """
+
+    def __init__(self, are_parts: bool) -> None:
+        self.are_parts, self.made = are_parts, dict[int, torch.Tensor]()
+
+    def add(self, value: Any) -> None:
+        """Add all tensors in a value."""
+        self.made |= {id(each): each for each in tree_leaves(value) if isinstance(each, torch.Tensor)}
+
+
 class _Applied(NamedTuple):
     function: Callable[..., Any]
     args: Any
@@ -134,12 +157,12 @@ class LossTape(TorchFunctionMode):
     """The functions that are called between `begin` and `end`.
 
     `replaced` is called with each tensor without a gradient that one of them takes beside tensors with one, and returns
-    what it is given in place of it.
+    what it is given in place of it. What is made of tensors `beside` the model alone is added to these.
     """
 
-    def __init__(self, replaced: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    def __init__(self, replaced: Callable[[torch.Tensor], torch.Tensor], beside: Beside) -> None:
         super().__init__()
-        self._replaced = replaced
+        self._replaced, self._beside = replaced, beside
         self._applied: list[_Applied] = []
         self._sources: dict[int, frozenset[int]] = {}  # by id(): what the functions' results are made of
         # By id(): what stands in place of the script's own data, and of what is made anew for it the script's own.
@@ -152,6 +175,10 @@ class LossTape(TorchFunctionMode):
     def begin(self, outputs: Tensors, further: bool = False) -> None:
         """Begin with what the model has returned; with `further`, it has returned others before."""
         self.outputs, self._is_open = [*(self.outputs if further else ()), *outputs], True
+
+    def go_on(self) -> None:
+        """See what is called from now on."""
+        self._is_open = True
 
     def pause(self) -> None:
         """Do not see what the model does, until it has returned something."""
@@ -251,4 +278,6 @@ class LossTape(TorchFunctionMode):
             self._applied.append(_Applied(func, args, kwargs, result, source.nearest()))
             sources = frozenset[int]().union(*map(self.sources, tensors))
             self._sources |= dict.fromkeys(map(id, tree_leaves(result)), sources)
+            if tensors and self._beside.made.keys() >= set(map(id, tensors)):
+                self._beside.add(result)
         return result

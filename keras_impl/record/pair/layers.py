@@ -237,14 +237,21 @@ def usual(halves: PairContext, pair: Pair, torch: survey.Survey) -> Callable[[tu
     """Return what gives the order that a tensor of a shape most likely needs to become torch's.
 
     That is the order of most matched activations, and laid-out inputs, with so many axes; or that of a flattened image.
+    A tensor that is no square is none of these if they all are squares, such as the weights of an attention.
     """
     orders = [tuple(match.axes) for match in halves.matches if not is_output(match.torch)]
     orders += given_orders(pair)
     by_rank = {len(axes): list(axes) for axes, _ in reversed(Counter(orders).most_common())}
     entries = halves.mapping.entries if halves.mapping else []
     flat = unfolded(entries, {weight.name: weight.shape for weight in torch.weights})
+    keys = {match.torch for match in halves.matches if list(match.axes) == by_rank.get(len(match.axes))}
+    shapes = [seen.shape for seen in torch.outputs if seen.key in keys]
+    shapes += [tuple(each.shape) for each in pair.inputs.values() if each.keras_layout]
+    oblong = {len(shape) for shape in shapes if len(set(shape[2:])) > 1}
 
     def order(shape: tuple[int, ...]) -> Order | None:
-        return (flat.get(shape[1]) if len(shape) == 2 else None) or by_rank.get(len(shape))
+        axes = (flat.get(shape[1]) if len(shape) == 2 else None) or by_rank.get(len(shape))
+        is_other = isinstance(axes, list) and len({shape[axis] for axis in axes[2:]}) > 1 and len(shape) not in oblong
+        return None if is_other else axes
 
     return order

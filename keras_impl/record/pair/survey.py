@@ -239,6 +239,7 @@ def batches(job: BatchesJob) -> None:
         labels={} if run.is_loop else fit.labels,
         targets=[key for (key, *_), _ in keras.tree.flatten_with_path(fit.y)] if keras.tree.is_nested(fit.y) else [],
         is_distributed=run.is_distributed,
+        sizes=[int(np.prod(each.shape)) for each in getattr(model, "weights", [])],
         has_copies=bool(run.copies) or getattr(getattr(model, "optimizer", None), "use_ema", False),
     )
     run.close()

@@ -12,8 +12,12 @@ from typing import Any, NamedTuple
 
 from parity.core import script
 
-# Functions of TensorFlow that pass a call on to the one that is named (tensorflow/python/util).
-PASSING = ("error_handler", "op_dispatch_handler")
+# Functions that pass a call on to the one that is named (tensorflow/python/util), or that a loss is made of
+# (keras/src/losses).
+PASSING = (
+    "filter_traceback.<locals>.error_handler", "add_dispatch_support.<locals>.decorator.<locals>.op_dispatch_handler",
+    "LossFunctionWrapper.call", "Loss.__call__",
+)  # fmt: skip
 
 
 class Executed(NamedTuple):
@@ -95,7 +99,7 @@ def executed(
         if code in calls:
             return
         caller = frame.f_back
-        while caller and caller.f_code.co_name in PASSING:
+        while caller and caller.f_code.co_qualname in PASSING:
             caller = caller.f_back
         of_model = (each for each in (caller, frame) if each and is_models(each.f_code.co_filename))
         if first := next(of_model, None):

@@ -27,11 +27,11 @@ from parity.core.errors import UsageError
 from parity.core.patches import applied, around
 from parity.core.wording import count
 from parity.doctor import rewrite
-from parity.pairs.script_records import Early, known
+from parity.pairs.script_records import Early, Frozen, known
 from torch_impl.instruments import one_rank, script_calls, source
 from torch_impl.instruments.fetches import Fetches, Together
 from torch_impl.instruments.noise import float32_draws
-from torch_impl.instruments.script_targets import Given, KeptData, StepData
+from torch_impl.instruments.script_targets import Beside, Given, KeptData, StepData
 from torch_impl.record import calls
 from torch_impl.record.pair.outputs import flat
 
@@ -63,11 +63,14 @@ class Script(script.Script):
         self.carried: set[str] = set()  # what the model is given of what it has returned in the step before
         # The number of the output that is compared with each of what the loss takes.
         self.compared: list[int | None] = []
+        self._parts = before.beside if before else {}
+        self._beside, self.of_beside = Beside(are_parts=bool(self._parts)), list[str]()
+        self._called_frozen: dict[nn.Module, str] = {}  # modules that are called and not trained, with their names
         self.labels: dict[str, list[str]] = {}  # what the code calls that which model and loss are given, by its name
         self._begin_step(None)
 
     def _begin_step(self, batch: Given | None) -> None:
-        self._data = self._data_kind(self.name, batch or {}, self._of_loss, self._constants)
+        self._data = self._data_kind(self.name, batch or {}, self._of_loss, self._constants, self._beside)
         if self._fetched:
             self._data.tape.begin([])
         self._passes = self._backwards = 0
@@ -91,6 +94,8 @@ class Script(script.Script):
                 "torch.optim.Optimizer made before; give a script that trains one model so, or a file with torch_step"
             )
         one_rank.hold_to(self._path, self._model)
+        for name, each in self._parts.items():
+            script_calls.attach(self._model, name, self.fetches.made(each.number))
         parts = self._model.children() if isinstance(self._model, Together) else []
         self.copies = script_calls.copies([self._model, *parts])
         return self._model
@@ -168,6 +173,13 @@ class Script(script.Script):
             if not is_over:
                 yield self._data.taken
 
+    def beside(self) -> dict[str, Frozen]:
+        """Return the modules that were called and not trained, by name, but for copies of the model."""
+        copied = {each for each, _ in self.copies}
+        own = {each: name for each, name in self._called_frozen.items() if each not in copied}
+        sizes = {each: [tensor.numel() for tensor in each.state_dict().values()] for each in own}
+        return {name: Frozen(number=self.fetches.number(each), sizes=sizes[each]) for each, name in own.items()}
+
     def early(self) -> Early | None:
         """Return with which call the first step has begun, of the `batches`, if that is before the one in training."""
         return self._begins
@@ -227,7 +239,13 @@ class Script(script.Script):
         args, kwargs = script_calls.with_options_named(own, args, kwargs)
         if not script_calls.share(script_calls.held(self._optimizers), own.parameters()):
             self._constants.update(map(id, itertools.chain(module.parameters(), module.buffers())))
-            return self.within(call, module, args, kwargs)
+            if not self._optimizers or next(module.parameters(), None) is None:
+                return self.within(call, module, args, kwargs)
+            self._called_frozen[own] = self.fetches.name(own)
+            outputs = self.within(call, module, args, kwargs)
+            self._beside.add(outputs)
+            self._data.tape.go_on()
+            return outputs
         self._trained_calls += 1
         if self._fetched and torch.is_grad_enabled():  # also in evaluation mode, as an attack is made
             return self._in_step(call, own, args, kwargs)
@@ -292,8 +310,9 @@ class Script(script.Script):
         if not self.labels:
             called = {name: [name, rewrite.name(source.frame(), each)] for name, each in self._data.taken.items()}
             self.labels = {name: list(filter(None, labels)) for name, labels in called.items()}
-            self.compared = self._data.compared
+            self.compared, self.of_beside = self._data.compared, self._data.of_beside
         backward(loss, *args, **kwargs)
+        self._beside.made.clear()
         self._backwards += 1
         if self.fetches.last:
             self.fetches.last.backwards += 1

@@ -217,5 +217,8 @@ def batches(job: BatchesJob) -> None:
         compared=run.compared,
         carried=sorted(run.carried),
         ends=ends,
+        sizes=[each.numel() for each in model.state_dict().values()],
+        beside=run.beside(),
+        of_beside=run.of_beside,
     )
     write(Path(job.folder), trained, arrays)
