@@ -1,7 +1,7 @@
 """Models that others published, in both frameworks: what is said of each, against the truth.
 
     python benchmarks/public.py                 compare the pairs of tests/public/, and write docs/public.md
-    python benchmarks/public.py REPORT.json...  write it from reports of `python -m parity.compare --no-vary --json`
+    python benchmarks/public.py REPORT.json...  write it from reports of `python -m parity.compare --json`
 
 The table with the truths is tests/public/public_table.py.
 """
@@ -39,7 +39,7 @@ def main() -> int:
     missing = [row.name for row in PAIRS if row.name not in cases]
     if missing:
         raise SystemExit(f"no report holds {', '.join(missing)}; compare these too")
-    answers = [Answer(row, cases[row.name]) for row in PAIRS]
+    answers = [Answer(row.varied(), cases[row.name]) for row in PAIRS]
     PAGE.write_text(_page(answers))
     print(_goals(answers))
     for answer in answers:
@@ -90,7 +90,7 @@ def _compared() -> Iterator[dict[str, Any]]:
     for first in range(0, len(PAIRS), PAIRS_PER_PROCESS):
         flags = [f"--pair={FOLDER / row.name}.toml" for row in PAIRS[first : first + PAIRS_PER_PROCESS]]
         with tempfile.NamedTemporaryFile(suffix=".json") as report:
-            command = [sys.executable, "-m", "parity.compare", *flags, "--no-vary", f"--timeout={TIMEOUT}"]
+            command = [sys.executable, "-m", "parity.compare", *flags, f"--timeout={TIMEOUT}"]
             subprocess.run([*command, f"--json={report.name}"], cwd=ROOT, stdout=sys.stderr)
             yield json.loads(Path(report.name).read_text())
 
@@ -128,12 +128,12 @@ INTRODUCTION = """# Public pairs
 
 How often is the answer right for models that others published? These pairs are the same model in PyTorch and in Keras:
 KerasHub's backbones and keras.applications against Hugging Face's classes, and networks of well-known tutorials that
-were ported by hand. All are small and have random weights. Each is compared in its forward pass, its gradients and
-three training steps, on the inputs of its file alone.
+were ported by hand. All are small and have random weights. Each is compared as users compare theirs: in its forward
+pass, its gradients and three training steps, and on [inputs that its file does not give](variations.md).
 
 `python benchmarks/public.py` compares them and writes this page; `pytest -m "slow or not slow" --whole tests/public`
-holds the verdicts to the truths in `tests/public/public_table.py`. Five more pairs of this kind (Hugging Face's GPT-2,
-Llama, ViT and ResNet) are in `tests/pairs/`.
+holds the verdicts on the files' own inputs to the truths in `tests/public/public_table.py`. Five more pairs of this
+kind (Hugging Face's GPT-2, Llama, ViT and ResNet) are in `tests/pairs/`.
 """
 
 HOW_TO_READ = """## The pairs

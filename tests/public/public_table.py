@@ -7,7 +7,7 @@ rotary tables in float32, so that 1e-7 is none. For the rest ("source") only the
 made of this table by benchmarks/public.py.
 """
 
-from public_pair import FORWARD, GRADIENTS, TRAINING, PublicPair
+from public_pair import FORWARD, GRADIENTS, TRAINING, Elsewhere, PublicPair
 
 FORM = "KerasHub's GELU is the tanh approximation, Hugging Face's is exact"
 STATISTICS = ("batch_norm.momentum", "batch_norm.running_variance")
@@ -16,11 +16,28 @@ MIT = "KerasHub's blocks have a norm epsilon of 1e-6 for 1e-5, and dropouts of 0
 MIT_CAUSES = ("layer_norm.epsilon", "dropout.rate")
 
 
-def rounded(name: str, truth: str = "source") -> PublicPair:
+def unpadded(source: str) -> Elsewhere:
+    """Return what differs where ids of padding occur: PyTorch's embedding has a padding_idx."""
+    difference = "Hugging Face's embedding has a padding_idx, whose row gets no gradient, KerasHub's has none"
+    return Elsewhere(GRADIENTS, ("embedding.padding_idx",), difference, source)
+
+
+# Where padding occurs.
+POSITIONS = Elsewhere(
+    FORWARD,
+    ("mask.missing",),
+    "Hugging Face counts positions without the padding, KerasHub with it",
+    "modeling_roberta.py (create_position_ids_from_input_ids)",
+)
+
+
+def rounded(name: str, truth: str = "source", elsewhere: Elsewhere | None = None) -> PublicPair:
     """Return a pair that differs in no more than a constant of TensorFlow's GELU, which it holds in float32."""
     difference = "TensorFlow computes GELU with a constant that is rounded to float32"
     source = "tensorflow/python/ops/nn_ops.py, gelu"
-    return PublicPair(name, "subprecision", FORWARD, ("constant.precision",), difference, source, truth)
+    return PublicPair(
+        name, "subprecision", FORWARD, ("constant.precision",), difference, source, truth, elsewhere=elsewhere
+    )
 
 
 def approximate(name: str, source: str, truth: str = "source") -> PublicPair:
@@ -57,33 +74,39 @@ DECODERS = [
         "in training KerasHub adds a load balancing loss of the router, Hugging Face's model leaves it to its heads",
         "qwen_moe_decoder.py:332", "converter: 1e-7; source"),
     PublicPair("qwen3_moe", truth="converter: 2e-7"),
-    rounded("gemma", "converter: 2e-7"),
-    rounded("gemma2", "converter: 2e-7"),
-    rounded("gemma3", "converter: 4e-7"),
+    rounded("gemma", "converter: 2e-7", elsewhere=unpadded("modeling_gemma.py")),
+    rounded("gemma2", "converter: 2e-7", elsewhere=unpadded("modeling_gemma2.py")),
+    rounded("gemma3", "converter: 4e-7", elsewhere=unpadded("modeling_gemma3.py")),
     approximate("gpt_neox", "gpt_neo_x_backbone.py:95", "by hand: 6e-5, with the exact GELU 3e-8"),
-    PublicPair("opt", truth="by hand: 8e-10"),
+    PublicPair("opt", truth="by hand: 8e-10", elsewhere=Elsewhere(FORWARD, ("mask.missing",),
+        "Hugging Face counts positions by the attention mask, KerasHub along the whole sequence", "modeling_opt.py:354",
+        unnamed="the positions are the sum of a mask that is an input")),
     rounded("bloom", "by hand: 7e-9"),
     rounded("falcon", "by hand: 4e-8"),
-    PublicPair("phi3", truth="by hand: 2e-7"),
-    PublicPair("gpt_oss", "diverged", FORWARD, ("attention.*",),
+    PublicPair("phi3", truth="by hand: 2e-7", elsewhere=unpadded("modeling_phi3.py:346")),
+    PublicPair("gpt_oss", "diverged", FORWARD, ("*mask*",),
         "KerasHub's odd layers have the sliding window, Hugging Face's even ones; and it is one token wider",
         "gpt_oss_backbone.py:147, gpt_oss_attention.py:267, configuration_gpt_oss.py (layer_types)"),
-    PublicPair("smollm3", truth="converter: 3e-7"),
+    PublicPair("smollm3", truth="converter: 3e-7", elsewhere=unpadded("modeling_smollm3.py:348")),
     PublicPair("llama3", truth="converter, with the rotary embedding's scaling under its old name: 2e-7"),
 ]  # fmt: skip
 
 ENCODERS = [
     approximate("bert", "bert_backbone.py:131", "converter: 1e-5"),
     approximate("electra", "electra_backbone.py:145", "by hand: 9e-6, with the exact GELU 4e-10"),
-    rounded("albert", "converter: 3e-11"),
+    rounded("albert", "converter: 3e-11", elsewhere=unpadded("modeling_albert.py:56")),
     PublicPair("f_net", "diverged", GRADIENTS, ("embedding.padding*",),
         "Hugging Face's embedding has a padding_idx (3), whose row gets no gradient, KerasHub's has none",
         "configuration_fnet.py, modeling_fnet.py (FNetEmbeddings)", "by hand (forward): 1e-7; source"),
-    rounded("roberta", "converter: 5e-10"),
-    rounded("xlm_roberta", "converter: 5e-10"),
-    rounded("distil_bert", "converter: 5e-10"),
-    rounded("deberta_v3", "by hand: 4e-9"),
-    rounded("esm", "converter: 5e-9"),
+    rounded("roberta", "converter: 5e-10", elsewhere=POSITIONS),
+    rounded("xlm_roberta", "converter: 5e-10", elsewhere=POSITIONS),
+    rounded("distil_bert", "converter: 5e-10", elsewhere=unpadded("modeling_distilbert.py:84")),
+    rounded("deberta_v3", "by hand: 4e-9", elsewhere=Elsewhere(FORWARD, ("*.mask",),
+        "Hugging Face multiplies the embeddings by the mask, KerasHub does not", "modeling_deberta_v2.py")),
+    rounded("esm", "converter: 5e-9", elsewhere=Elsewhere(FORWARD, ("*mask*",),
+        "KerasHub masks the queries at padding where it should mask keys; Hugging Face, given no mask, masks nothing",
+        "keras_hub/src/models/esm/esm_attention.py:87",
+        unnamed="the mask that one side lacks is made of ids by a function of the backbone, far from the attention")),
     PublicPair(
         "xlnet",
         "diverged",
@@ -98,7 +121,7 @@ ENCODERS = [
 ]  # fmt: skip
 
 SEQ2SEQ = [
-    rounded("bart", "converter: 5e-10"),
+    rounded("bart", "converter: 5e-10", elsewhere=unpadded("modeling_bart.py:691")),
     rounded("t5", "by hand: 2e-7"),
     rounded("whisper", "by hand: 3e-9"),
 ]

@@ -166,7 +166,10 @@ def _both(
                 return _entry(where, "keras", found.changes[0], other.changes[0], found, [*mine, *theirs])
     sides = [("keras", found) for found in theirs] + [("torch", found) for found in mine]
     side, best = min(sides, key=key)
-    return _entry(where, side, best.changes[0], None, best, [*mine, *theirs])
+    cause, (change, *_) = _entry(where, side, best.changes[0], None, best, [*mine, *theirs]), best.changes
+    is_searched = change.kind == "constant" and _are_numbers(change) and change.after not in settings[_other(side)]
+    # What reproduces the other side need not stand there: a factor that is missing is made of a number beside it.
+    return replace(cause, **{_other(side): f"as with {change.after:.6g}"}) if is_searched else cause
 
 
 def _is_of(change: Change, kind: str) -> bool:

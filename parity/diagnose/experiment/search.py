@@ -120,7 +120,10 @@ class Search:
                 self._calls.end_soon()
         tries = [each for each in tries if each.found is UNSET]
         for each in tries:
-            left, value = min(each.trials, key=lambda trial: (trial[0], trial[1] is None), default=(np.inf, None))
+            is_float = isinstance(each.knob.value, float)  # whose None may stand for a default
+            left, value = min(
+                each.trials, key=lambda trial: (trial[0], is_float and trial[1] is None), default=(np.inf, None)
+            )
             if self._is_below_float32(left):
                 yield (*base, (each.knob, value))
             elif left < 0.9 * self._left:
