@@ -144,7 +144,7 @@ def _sample(array: Array) -> Array:
     return values[np.isfinite(values)]
 
 
-def furthest(one: Array, other: Array, magnitude: float = np.inf) -> list[int]:
+def furthest(one: Array, other: Array, *, magnitude: float) -> list[int]:
     """Return where two arrays of one shape differ most, among elements up to `magnitude`; NaN counts as infinite."""
     largest, place, start = -1.0, 0, 0
     for parts in blocks(one, other, size=BLOCK):

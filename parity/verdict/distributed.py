@@ -49,7 +49,7 @@ def against_single(single: Trace, trace: Trace, witness: Trace | None) -> Agains
             if kind not in SAME or name.endswith(keys.LOCAL):
                 continue
             if mismatch := step.mismatch(key, (single.case.strategy, trace.case.strategy)):
-                _note(found, place, key, TensorVerdict("diverged", None, by_bits=False), mismatch)
+                _note(found, place, key, TensorVerdict("diverged"), mismatch)
                 continue
             spread = kernel.measure(step.runs(key), rule.low)
             if kind == "parameter" and before is not None:

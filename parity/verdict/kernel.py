@@ -142,7 +142,7 @@ class _AllRuns:
         size = _apart(reference, candidate, self.spare, magnitudes=True)
         if size.largest:
             difference, limits = self.spare[: len(reference)], self.spare[self._half :]
-            places = exceeding(blocks, difference, limits)
+            places = exceeding(reference, difference, limits)
             # A piece at a time, whose temporary arrays stay in the cache.
             for some in np.split(places, range(PIECE, places.size, PIECE)) if places.size else ():
                 first, beyond = int(some[0]), int(some[-1]) + 1

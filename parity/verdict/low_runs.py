@@ -95,7 +95,7 @@ class LowRuns:
             return []
         side, other = sides[bits > 0], sides[bits <= 0]
         self._note(side.name, key)
-        along = systematic(*map(_sampled, (side.high, side.low, other.low))) is not None
+        along = systematic(*map(sampled, (side.high, side.low, other.low))) is not None
         return [Noise(side.name, key, abs(bits), "the other's", systematic=along)]
 
     def _note(self, side: str, key: str) -> None:
@@ -110,7 +110,7 @@ class LowRuns:
         """
         found = []
         for side, other, (bits, furthest) in zip(sides, sides[::-1], self.rule.excess(spread, stored), strict=True):
-            kind = systematic(*map(_sampled, (side.high, side.low, other.low))) if bits > NOISIER else None
+            kind = systematic(*map(sampled, (side.high, side.low, other.low))) if bits > NOISIER else None
             if kind == "one":
                 self._note(side.name, key)
                 found.append(Noise(side.name, key, bits, "rounding explains", systematic=True))
@@ -135,7 +135,7 @@ class LowRuns:
         """Return why elements of one size have diverged in a low run, which larger elements beside them hide; or ""."""
         low = self.rule.low
         for side, other in zip(sides, sides[::-1], strict=True):
-            high, rounded, others = (_sampled(tensor) for tensor in (side.high, side.low, other.low))
+            high, rounded, others = (sampled(tensor) for tensor in (side.high, side.low, other.low))
             rows = octave_of(high)
             error, scale = np.abs(rounded - high), np.ldexp(1.0, rows)
             limit = 2.0**FAR_NOISIER * np.maximum(ROUNDOFF[low] * scale, SMALLEST[low])
@@ -180,11 +180,3 @@ def systematic(high: Array, low: Array, other: Array) -> Literal["one", "both"] 
     if along <= max(SHARE, 1.0 - CHANCE ** (2 / (exact.size - 1))) * energy:
         return None
     return "one" if float(np.square(rounded - others).sum()) > SHARE**2 * energy else "both"
-
-
-def _sampled(tensor: Tensor) -> Array:
-    """Return a sample of a tensor's elements, as the whole tensor may not fit into memory; an update is computed."""
-    if isinstance(tensor, Change):
-        change: Array = sampled(tensor.now) - sampled(tensor.before)
-        return change
-    return sampled(tensor)

@@ -36,8 +36,8 @@ class TensorVerdict(NamedTuple):
     """The verdict on one tensor."""
 
     verdict: Verdict
-    bits: float | None  # None if the difference is 0
-    by_bits: bool  # whether the verdict was reached by them
+    bits: float | None = None  # None if the difference is 0
+    by_bits: bool = False  # whether the verdict was reached by them
     # The difference, relative to the largest value, that is a match only because of the witness; else 0.
     excused: float = 0.0
     growth: float = 0.0  # for a subprecision origin, its difference in units of the witness's
@@ -123,11 +123,11 @@ class Rule:
         if size.difference:
             bits = math.log2(noise) - math.log2(size.difference) if noise else 0.0
         if size.difference <= FEW_ULP * max(size.reach, stored):
-            return TensorVerdict("match", bits, by_bits=False)
+            return TensorVerdict("match", bits)
         if bits is not None and bits >= self.needed:
             return TensorVerdict("match", bits, by_bits=True)
         if excuse := self._excused(size, is_moved, first):
-            return TensorVerdict(excuse, bits, by_bits=False, excused=size.difference)
+            return TensorVerdict(excuse, bits, excused=size.difference)
         witness = max(size.witness, ROUNDOFF[HIGH] * max(size.reach, stored), SMALLEST[HIGH])
         if size.difference <= min(most, max(SUBPRECISION * size.scale, size.error)):
             return TensorVerdict("subprecision", bits, by_bits=True, growth=size.difference / witness)
