@@ -51,15 +51,10 @@ def read(file: PairFile, root: Path, folder: Path) -> Port | None:
 
 def edits(cause: Cause, port: Port) -> list[Edit]:
     """Return the edits that may remove a cause, in the order in which they should be tried."""
-    found = [
-        change
-        for sought in _sought(cause, port)
-        for each in _places(sought, port)
-        if (change := edit(each, sought.setting.new, port.root))
-    ]
+    set_to = ((origin, sought.setting.new) for sought in _sought(cause, port) for origin in _places(sought, port))
     written = itertools.chain(_in_class(cause, port), _in_code(cause, port.root), lacking(cause, port.root))
-    found += [change for place, text in written if (change := edit(place, Expression(text), port.root))]
-    return list(dict.fromkeys(found))
+    wanted = itertools.chain(set_to, ((span, Expression(text)) for span, text in written))
+    return list(dict.fromkeys(filter(None, (edit(where, value, port.root) for where, value in wanted))))
 
 
 def _in_class(cause: Cause, port: Port) -> Iterator[tuple[Place, str]]:

@@ -16,7 +16,7 @@ from parity.core.wording import listed
 from parity.pairs.compare import compared
 from parity.pairs.file import PairFile
 from parity.repair import candidates
-from parity.repair.arguments import Decision, Key, decide, key
+from parity.repair.arguments import Decision, decide, key, keys
 from parity.repair.candidates import Port
 from parity.repair.edit import Edit, copy_folder, diff_of, spliced
 from parity.results import CaseResult, Cause, Repair, TriedEdit
@@ -40,10 +40,6 @@ class Wish(NamedTuple):
 
     edit: Edit
     causes: tuple[Cause, ...]
-
-    @property
-    def keys(self) -> set[Key]:
-        return {key(cause) for cause in self.causes}
 
 
 class Repairing:
@@ -123,7 +119,7 @@ class Repairing:
         except UsageError as error:
             result = CaseResult(case=self.file.case.name, verdict="error", reason=str(error))
         result.reason = result.reason.replace(f"{folder / 'copy'}/", "")
-        decision = decide(state.result, result, set().union(*(wish.keys for wish in wishes)))
+        decision = decide(state.result, result, keys(cause for wish in wishes for cause in wish.causes))
         after = State(changed, arguments, result, candidates.read(file, folder / "copy", folder / "traces"))
         shutil.rmtree(folder / "traces", ignore_errors=True)  # the next trial may need the disk space
         return after, decision

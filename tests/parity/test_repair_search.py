@@ -36,7 +36,9 @@ class Scripted(Repairing):
         self._trials += 1
         lines = tuple(wish.edit.line for wish in wishes)
         self.order.append(lines)
-        gone = {key for wish in wishes for key in wish.keys} if self.ends[lines].outcome != "refused" else set()
+        gone = (
+            {key(cause) for wish in wishes for cause in wish.causes} if self.ends[lines].outcome != "refused" else set()
+        )
         left = [cause for cause in state.result.causes if (cause.id, cause.where) not in gone]
         result = CaseResult(case="pair/b", verdict="diverged" if left else "match", causes=left)
         return state._replace(result=result), self.ends[lines]

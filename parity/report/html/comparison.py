@@ -89,7 +89,7 @@ def _cases(report: Report) -> Iterator[Markup]:
             apart=plots.largest_difference(details.losses),
             groups=groups(details, numbers),
             shown=len(numbers),
-            left_out=left_out(details.tensors),
+            left_out=max(sum(each.verdict != "match" for each in details.tensors) - MOST, 0),
             names=list(case.devices) or ["torch", "keras"],
             layout=case.layout,
             drawings={side: svg.drawing(side, layout) for side, layout in sides.items()},
@@ -174,11 +174,6 @@ def listed(tensors: Sequence[Compared]) -> list[int]:
     return sorted({*worst, *(place for place in near if 0 <= place < len(tensors))})
 
 
-def left_out(tensors: Sequence[Compared]) -> int:
-    """Return how many tensors are no match and yet may not be shown, because they are too many."""
-    return max(sum(each.verdict != "match" for each in tensors) - MOST, 0)
-
-
 def groups(details: Details, numbers: Iterable[int]) -> list[Group]:
     """Return the tensors of these numbers and those that stand alone on a side, by module, in execution order."""
     alone = (each for each in details.counterparts if not (each.torch and each.keras))
@@ -208,8 +203,8 @@ def _rows(details: Details, numbers: Iterable[int]) -> Iterator[Row]:
         is_slot, of_weight = tensor.kind == "optimizer_state", tensor.name.rpartition(".")[0]
         pair = by_torch.get(of_weight if is_slot else tensor.name.partition("@")[0])
         keras, by = (pair.keras, pair.by) if pair else (tensor.name, "name")
-        names = ("" if tensor.alone in ("keras", "candidate") else tensor.name, keras)
-        yield Row(state, names[0], "" if tensor.alone in ("torch", "reference") else names[1], by, tensor)
+        torch = "" if tensor.alone in ("keras", "candidate") else tensor.name
+        yield Row(state, torch, "" if tensor.alone in ("torch", "reference") else keras, by, tensor)
 
 
 def _path(row: Row) -> list[str]:
