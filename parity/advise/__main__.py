@@ -186,9 +186,9 @@ def _table(advice: Advice, side: str) -> RichTable:
         table.add_column(heading, justify="right", no_wrap=True)
     for choice in sorted(rows, key=lambda each: (not each.fits, each.step or 0.0)):
         parts = [_seconds(choice.seconds[part]) for part in PARTS]
-        if found := choice.measured:  # of a step and of the memory, each with how far its prediction is off
-            parts = [_seconds(found.seconds), f"{found.seconds_error:+z.0%}"]
-            parts += [decimal(round(found.peak)), f"{found.peak_error:+z.0%}"]
+        if measured := choice.measured:  # of a step and of the memory, each with how far its prediction is off
+            parts = [_seconds(measured.seconds), f"{measured.seconds_error:+z.0%}"]
+            parts += [decimal(round(measured.peak)), f"{measured.peak_error:+z.0%}"]
         table.add_row(
             choice.strategy + (f" ({choice.micro_batches})" if choice.micro_batches > 1 else ""),
             "yes" if choice.fits else "no",

@@ -78,14 +78,14 @@ def main(argv: Sequence[str], program: str = "parity.bench") -> int:
         report = Report()
         for subject in subjects:
             with tempfile.TemporaryDirectory(prefix="parity-") as folder:
-                found = timed(args, *subject, Path(folder), report)
+                timing = timed(args, *subject, Path(folder), report)
             benchmark.environment = report.environment
-            benchmark.timed.append(found)
+            benchmark.timed.append(timing)
             if not args.quiet:
-                printed.add(found)
+                printed.add(timing)
         benchmark.slower = list(slower(before, benchmark)) if before else []
-    verdicts = {found.verdict for found in benchmark.timed}
-    return 3 if "error" in verdicts else int(bool(benchmark.slower) or any(found.reason for found in benchmark.timed))
+    verdicts = {timing.verdict for timing in benchmark.timed}
+    return 3 if "error" in verdicts else int(bool(benchmark.slower) or any(timing.reason for timing in benchmark.timed))
 
 
 def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:

@@ -66,8 +66,8 @@ class Repairing:
             diff.write_bytes(diff_of(self.root, state.changed, self.accepted).encode())
         except OSError as error:
             raise UsageError(f"--repair: {diff} cannot be written: {error.strerror}") from None
-        found, left = state.result.verdict, self._left(state)
-        return Repair(file=str(diff), root=str(self.root), verdict=found, edits=self.tried, left=left)
+        verdict, left = state.result.verdict, self._left(state)
+        return Repair(file=str(diff), root=str(self.root), verdict=verdict, edits=self.tried, left=left)
 
     def _wishes(self, state: State) -> list[Wish]:
         """Return for each cause the first edit that was not refused, each edit once."""

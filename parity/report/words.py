@@ -160,8 +160,8 @@ def not_compared(case: CaseResult) -> list[str]:
     if extent is None:
         nothing = case.verdict in ("error", "skipped")
         return [f"nothing was compared: {case.reason}"] if nothing else case.not_compared
-    found = [f"not run: {mode} ({reason})" for mode, reason in extent.not_run.items()]
+    lines = [f"not run: {mode} ({reason})" for mode, reason in extent.not_run.items()]
     for side, names in extent.not_promoted.items():
-        found.append(f"{side} computed less than float64 in its high run in {', '.join(names)}")
-    found += [f"not promoted to float64: {note}" for note in case.lifted if STAY_ROUNDED in note]
-    return [*found, *case.not_compared]
+        lines.append(f"{side} computed less than float64 in its high run in {', '.join(names)}")
+    lines += [f"not promoted to float64: {note}" for note in case.lifted if STAY_ROUNDED in note]
+    return [*lines, *case.not_compared]

@@ -198,7 +198,7 @@ class _Turns:
             self._waiting.append(request)
             while not self._closed and not self._is_next(request):
                 self._changed.wait(WAKE)  # in short pieces, so that the main thread can handle signals
-            self._waiting = [other for other in self._waiting if other is not request]
+            self._waiting = [each for each in self._waiting if each is not request]
             if self._closed:
                 raise BackendError(f"{side.name}: {ENDING}")
             self.running.append(request)
@@ -209,7 +209,7 @@ class _Turns:
         finally:
             with self._changed:
                 side.idle.insert(0, backend)
-                self.running = [other for other in self.running if other is not request]
+                self.running = [each for each in self.running if each is not request]
                 self._changed.notify_all()
 
     def close(self) -> None:

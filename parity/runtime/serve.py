@@ -75,11 +75,11 @@ def forks(imports: Callable[[], None] = lambda: None) -> None:
                 os.close(each)
 
 
-def _tell_end(pid: int, told: socket.socket) -> None:
+def _tell_end(pid: int, asker: socket.socket) -> None:
     """Reap a process that has ended, and tell its status, if anybody still wants to know it."""
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    with told, contextlib.suppress(OSError):
-        told.send(str(status).encode())
+    with asker, contextlib.suppress(OSError):
+        asker.send(str(status).encode())
 
 
 def _become(variables: dict[str, str], descriptors: Sequence[int]) -> None:

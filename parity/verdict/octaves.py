@@ -106,11 +106,11 @@ class Table:
         entered = np.maximum(np.cumsum(self._entered), 1.0)
         error = TYPICAL * np.exp2(np.cumsum(self._exponents) / entered)
         held = np.flatnonzero(self._held)
-        found = []
+        octaves = []
         for row in np.flatnonzero(differences).tolist():
             pooled = min(row + WINDOW, ROWS - 1)
             reach = int(held[np.searchsorted(held, row + REACH, side="right") - 1])
-            found.append(
+            octaves.append(
                 Octave(
                     scale=_upper(row),
                     reach=_upper(reach),
@@ -120,7 +120,7 @@ class Table:
                     witness=float(witness[pooled]),
                 )
             )
-        return found
+        return octaves
 
     def live(self) -> float:
         """Return the upper end of the largest octave in which rounding shows, in the witness or between the sides.

@@ -88,14 +88,14 @@ class Rule:
         is_moved = kind in MOVED or (kind == "gradient" and spread.scale <= ZERO * self._backward)
         verdict_on = partial(self._octave, stored=stored, most=most, is_moved=is_moved, first=first)
         judged = [verdict_on(whole), *(verdict_on(size)._replace(largest=size.scale) for size in spread.octaves)]
-        found = max(judged, key=lambda each: RANKING.index(each.verdict))
-        if found.verdict == "match" and not is_moved and self._noise_hides(spread):
-            found = verdict_on(whole._replace(noise=0.0))
+        worst = max(judged, key=lambda each: RANKING.index(each.verdict))
+        if worst.verdict == "match" and not is_moved and self._noise_hides(spread):
+            worst = verdict_on(whole._replace(noise=0.0))
             if spread.size < MANY or not first:
-                found = found._replace(verdict="inconclusive")
-        if found.verdict == "subprecision":  # only the whole tensor can be an origin: none of its octaves has diverged
+                worst = worst._replace(verdict="inconclusive")
+        if worst.verdict == "subprecision":  # only the whole tensor can be an origin: none of its octaves has diverged
             self._growth = max(self._growth, *(each.growth for each in judged))
-        return found._replace(excused=max(each.excused for each in judged) / (spread.scale or 1.0))
+        return worst._replace(excused=max(each.excused for each in judged) / (spread.scale or 1.0))
 
     def _noise_hides(self, spread: Spread) -> bool:
         """Return whether the low runs are too far off to show rounding, and the witness shows that it is smaller.

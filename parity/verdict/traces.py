@@ -82,13 +82,13 @@ def compare_traces(reference: Trace, candidate: Trace, low_runs: bool = True) ->
 
 def _check_comparable(names: tuple[str, str], reference: Trace, candidate: Trace) -> None:
     """Raise a TraceError if two traces are not of the same case, data and number of replicas."""
-    for what, one, other in (
+    for what, left, right in (
         ("cases", reference.case, candidate.case),
         ("data", reference.manifest.data, candidate.manifest.data),
     ):
-        if one != other:
+        if left != right:
             raise TraceError(
-                f"the traces are of different {what}: {difference(one, other)} "
+                f"the traces are of different {what}: {difference(left, right)} "
                 f"({reference.folder}, {candidate.folder}); record both with the same flags"
             )
     if reference.replicas != candidate.replicas:
@@ -215,8 +215,8 @@ class _Comparison:
             gradients = (key for key in files.reference_high if key.startswith("gradient/"))
             reduced = (key for key in gradients if not key.endswith(keys.LOCAL))
             held = (key for key in reduced if files.holds(key, files.reference_high[key].shape))
-            found = [kernel.measure(files.runs(key)) for key in held]
-            self._drift = float(np.median([each.witness / each.scale for each in found if each.scale] or [0.0]))
+            spreads = [kernel.measure(files.runs(key)) for key in held]
+            self._drift = float(np.median([each.witness / each.scale for each in spreads if each.scale] or [0.0]))
         return VISIBLE < spread.difference / (spread.scale or 1.0) <= WITNESS * self._drift
 
     def _judge_whole(self, tensor: StepTensor) -> None:
@@ -272,18 +272,18 @@ def _is_visible(spread: Spread, runs: Runs) -> bool:
 
     Beside the sums of many elements an element's difference is smaller than beside the elements themselves.
     """
-    high, other = runs.reference_high, runs.candidate_high
-    if not isinstance(high, Summary) or not isinstance(other, Summary):
+    left, right = runs.reference_high, runs.candidate_high
+    if not isinstance(left, Summary) or not isinstance(right, Summary):
         return False
-    is_large = spread.difference > SUBPRECISION * summary.largest(high, other)
-    return is_large and summary.is_concentrated(high, other)
+    is_large = spread.difference > SUBPRECISION * summary.largest(left, right)
+    return is_large and summary.is_concentrated(left, right)
 
 
-def difference(one: object, other: object) -> str:
+def difference(left: object, right: object) -> str:
     """Return a text on the first field in which two configs or dicts differ."""
-    fields = one if isinstance(one, dict) else getattr(one, "__struct_fields__", ())
+    fields = left if isinstance(left, dict) else getattr(left, "__struct_fields__", ())
     for field in fields:
-        values = [side.get(field) if isinstance(side, dict) else getattr(side, field) for side in (one, other)]
+        values = [side.get(field) if isinstance(side, dict) else getattr(side, field) for side in (left, right)]
         if values[0] != values[1]:
             return f"{field} is {values[0]!r} against {values[1]!r}"
-    return f"{one!r} against {other!r}"
+    return f"{left!r} against {right!r}"

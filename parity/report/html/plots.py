@@ -128,9 +128,9 @@ def loss_curves(losses: dict[str, list[float | None]]) -> Markup:
 def largest_difference(losses: dict[str, list[float | None]]) -> float | None:
     """Return the largest difference of the two curves, as a fraction of the loss there; None if unknown."""
     apart = [
-        abs(one - other) / (max(abs(one), abs(other)) or 1.0)
-        for one, other in zip(*losses.values(), strict=False)
-        if one is not None and other is not None
+        abs(first - second) / (max(abs(first), abs(second)) or 1.0)
+        for first, second in zip(*losses.values(), strict=False)
+        if first is not None and second is not None
     ]
     return max(apart, default=None)
 
@@ -149,9 +149,9 @@ def _difference(curves: Sequence[Curve], x: svg.Axis) -> Iterator[Markup]:
     """Yield a bar for each step: the difference as a fraction of the loss, in powers of two from -60 to 0."""
     yield from svg.gridline(BELOW, BEGIN, END, f"apart {svg.power_of_two(0)}")
     yield from svg.gridline(BOTTOM, BEGIN, END, svg.power_of_two(-60))
-    for step, (one, other) in enumerate(zip(*curves, strict=False)):
-        if one is None or other is None or one == other:
+    for step, (first, second) in enumerate(zip(*curves, strict=False)):
+        if first is None or second is None or first == second:
             continue
-        apart = math.log2(abs(one - other)) - math.log2(max(abs(one), abs(other)))
+        apart = math.log2(abs(first - second)) - math.log2(max(abs(first), abs(second)))
         height = max(apart + 60, 0) / 60 * (BOTTOM - BELOW)
         yield svg.rectangle(x(step) - 3, BOTTOM - height, 6, max(height, 1), "bar")
