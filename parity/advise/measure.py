@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 from parity.advise.choices import GIGA, MICRO, Link
 from parity.advise.costs import Compute, memory
 from parity.advise.model import FLOAT, Model
-from parity.bench.lanes import USUAL, Lane, Way, measured
+from parity.bench.lanes import USUAL, Lane, measured
 from parity.config import cases
 from parity.config.devices import Kind, baseline
 from parity.config.schema import Case
@@ -80,7 +80,7 @@ def steps(trainings: Sequence[Case], side: str, here: Here) -> list[Step]:
             own = Path(folder) / str(len(lanes))
             own.mkdir()
             backend = Backend(side, here.pythons[side], own, here.kind, here.patience)
-            lanes.append(stack.enter_context(Lane(Way(side, USUAL[side]), case, backend, here.pair)))
+            lanes.append(stack.enter_context(Lane(USUAL[side], case, backend, here.pair)))
             lanes[-1].begin()
         ratios = measured(lanes, here.seconds)
         first = statistics.median(lanes[0].samples)

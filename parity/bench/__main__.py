@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import get_args
 
 from parity import cli
-from parity.bench.lanes import USUAL, Lane, Way, measured
+from parity.bench.lanes import NAMES, USUAL, Lane, measured
 from parity.bench.report import Printed, makers
 from parity.bench.results import (
     Benchmark,
@@ -152,22 +152,22 @@ def timed(
         return result
     with contextlib.ExitStack() as stack:
         lanes, result.lanes = [], []
-        for way, own in _trainings(args, case):
-            row = LaneTimes(name=way.name, side=way.side, mode=way.mode, strategy=own.strategy)
+        for side, mode, own in _trainings(args, case):
+            row = LaneTimes(name=NAMES[side, mode], side=side, mode=mode, strategy=own.strategy)
             row.is_alone = own is not case
-            row.sent = _sent(compared, way.side) if own is case else {}
+            row.sent = _sent(compared, side) if own is case else {}
             result.lanes.append(row)
-            apart = folder / f"{way.side}-{way.mode}-{own.strategy}"
+            apart = folder / f"{side}-{mode}-{own.strategy}"
             apart.mkdir()
             # Its processes together have as many threads as this one may use processors.
-            threads = max(processors() // own.distribution.processes(way.side), 1)
-            backend = Backend(way.side, cli.pythons(args)[way.side], apart, devices.kind, args.timeout, threads)
-            lane = stack.enter_context(Lane(way, own, backend, context))
+            threads = max(processors() // own.distribution.processes(side), 1)
+            backend = Backend(side, cli.pythons(args)[side], apart, devices.kind, args.timeout, threads)
+            lane = stack.enter_context(Lane(mode, own, backend, context))
             try:
                 lane.begin()
                 lanes.append((lane, row))
             except (UsageError, BackendError) as error:
-                if USUAL[way.side] == way.mode:
+                if USUAL[side] == mode:
                     raise
                 row.why_not = textwrap.shorten(str(error), LONGEST, placeholder=" ...")
                 backend.close()
@@ -196,14 +196,14 @@ def _compared(
     return result, traces[1].manifest.context(file.search, place(folder / case.name, "torch"))
 
 
-def _trainings(args: argparse.Namespace, case: Case) -> Iterator[tuple[Way, Case]]:
+def _trainings(args: argparse.Namespace, case: Case) -> Iterator[tuple[str, Mode, Case]]:
     """Yield what is timed: the case in all modes, and the same training on a single device in the usual one."""
     sides = [side for side in cli.pythons(args) if not case.distribution.side_obstacle(side)]
-    able = [Way(side, mode) for side in sides for mode in MODES[side] if mode in (args.mode or get_args(Mode))]
-    yield from ((way, case) for way in able)
+    able = [(side, mode) for side in sides for mode in MODES[side] if mode in (args.mode or get_args(Mode))]
+    yield from ((side, mode, case) for side, mode in able)
     if case.distribution.is_distributed:
         alone = baseline(case)
-        yield from ((way, alone) for way in able if way.mode == USUAL[way.side])
+        yield from ((side, mode, alone) for side, mode in able if mode == USUAL[side])
 
 
 def _time(lanes: Sequence[tuple[Lane, LaneTimes]], seconds: float, batch: int | None) -> None:

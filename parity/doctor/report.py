@@ -112,7 +112,7 @@ def makers(examination: Examination) -> Makers:
         "html": lambda: _page(examination),
         "junit": lambda: ci.junit("parity.doctor", _tests(examination)),
         "sarif": lambda: ci.sarif(
-            [ci.Remark(each.id, each.severity, _with_fix(each, " Fix: "), each.source) for each in examination.findings]
+            ci.remark(each.id, each.severity, _with_fix(each, " Fix: "), each.source) for each in examination.findings
         ),
         "markdown": lambda: _markdown(examination),
     }

@@ -74,13 +74,7 @@ def _writable(text: str) -> str:
     return UNWRITABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-class Remark(NamedTuple):
-    """Something that is said of a line of a file; `source` is "file:line", `rule` the id of the cause or finding."""
-
-    rule: str
-    level: Level
-    message: str
-    source: str
+Remark = dict[str, Any] | None  # a result of SARIF, if it has a file and a line
 
 
 def remarks_of_causes(report: Report) -> list[Remark]:
@@ -90,30 +84,33 @@ def remarks_of_causes(report: Report) -> list[Remark]:
         level: Level = "error" if case.verdict == "diverged" else "warning"
         for cause in filter(lambda each: each.source, case.causes):
             said = ": ".join(filter(None, (case.case, cause.where, sides_in_words(cause))))
-            remarks.append(Remark(cause.id, level, f"{said}. {cause.evidence}", cause.source))
+            remarks.append(remark(cause.id, level, f"{said}. {cause.evidence}", cause.source))
     return remarks
 
 
-def sarif(remarks: Sequence[Remark]) -> str:
+def sarif(remarks: Iterable[Remark]) -> str:
     """Return the JSON text; remarks without a file and a line are left out."""
-    lines = [(remark, *remark.source.rpartition(":")[::2]) for remark in remarks]
-    known = [(remark, Path(file), int(line)) for remark, file, line in lines if file and line.isdecimal() and int(line)]
-    results = [_result(*each) for each in known]
+    results = list(filter(None, remarks))
     rules = [{"id": rule} for rule in sorted({result["ruleId"] for result in results})]
     driver = {"name": "framework-parity", "version": __version__, "rules": rules}
     run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
 
 
-def _result(remark: Remark, path: Path, line: int) -> dict[str, Any]:
+def remark(rule: str, level: Level, message: str, source: str) -> Remark:
+    """Return what is said of a line of a file; `source` is "file:line", `rule` the id of the cause or finding."""
+    file, _, line = source.rpartition(":")
+    if not file or not line.isdecimal() or not int(line):
+        return None
+    path = Path(file)
     if path.is_absolute() and path.is_relative_to(Path.cwd()):
         path = path.relative_to(Path.cwd())
     uri = path.as_uri() if path.is_absolute() else quote(path.as_posix())
-    location = {"artifactLocation": {"uri": uri}, "region": {"startLine": line}}
+    location = {"artifactLocation": {"uri": uri}, "region": {"startLine": int(line)}}
     return {
-        "ruleId": remark.rule,
-        "level": remark.level,
-        "message": {"text": remark.message},
+        "ruleId": rule,
+        "level": level,
+        "message": {"text": message},
         "locations": [{"physicalLocation": location}],
     }
 
