@@ -134,8 +134,8 @@ def _page(benchmark: Benchmark) -> str:
     headings = ("training", *HEADINGS[1:])
     times = html.part("bench", found=found, headings=headings, legend=LEGEND, curves=drawn, run=benchmark)
     sections = [
-        html.Section("times", "Time of a step", times),
-        html.Section("environment", "Environment", html.part("bench_machine", run=benchmark)),
+        ("times", "Time of a step", times),
+        ("environment", "Environment", html.part("bench_machine", run=benchmark)),
     ]
     return html.render("Benchmark", banner, sections, benchmark)
 

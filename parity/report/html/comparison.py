@@ -30,10 +30,10 @@ def render(report: Report) -> str:
     """Return the page of a report whose cases have their details."""
     banner = html.Banner(_verdict(report), words.MARKS[_verdict(report)], words.headline(report), report.command)
     sections = [
-        html.Section("overview", "Overview", _overview(report)),
-        html.Section("not-compared", "What was not compared", _not_compared(report)),
-        html.Section("cases", "Cases", Markup("").join(_cases(report))),
-        html.Section("environment", "Environment", html.part("environment", facts=_facts(report))),
+        ("overview", "Overview", _overview(report)),
+        ("not-compared", "What was not compared", _not_compared(report)),
+        ("cases", "Cases", Markup("").join(_cases(report))),
+        ("environment", "Environment", html.part("environment", facts=_facts(report))),
     ]
     return html.render("Parity report", banner, sections, report)
 
