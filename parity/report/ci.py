@@ -48,7 +48,6 @@ def tests_of_cases(report: Report, strict: bool) -> list[Test]:
             state = "failure"
             message = message if case.verdict == "subprecision" else case.findings[0].message
         text = terminal.text(case) if state in ("failure", "error") else ""
-        message = message if state != "passed" else ""
         tests.append(Test(suite, name, state, message, text, sum(case.seconds.values())))
     return [*tests, Test("parity", "the whole run", "error", report.error)] if report.error else tests
 

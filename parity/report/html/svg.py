@@ -83,13 +83,6 @@ def marked(x: float, y: float, style: str, title: str, cross: bool = False) -> M
     return Markup('<g class="{}">{}<title>{}</title></g>').format(style, shape, title)
 
 
-def arrow(start: Point, end: Point, both: bool) -> Markup:
-    """Return a horizontal arrow; `both`: with a head at each end."""
-    direction = math.copysign(1, end[0] - start[0])
-    heads = [_head(end, direction), *([_head(start, -direction)] if both else [])]
-    return Markup("").join([line(start, end, "collective" if both else "arrow"), *heads])
-
-
 def power_of_two(exponent: int) -> str:
     return "2" + str(exponent).translate(SUPERSCRIPTS)
 
@@ -179,6 +172,10 @@ def _lanes(arrows: Sequence[_Arrow], top: float, width: float) -> Iterator[Marku
         start, end = (EDGE + device * (BOX + GAP) + BOX / 2 for device in (source, target))
         if source == target:
             start, end = start - BOX / 3, end + BOX / 3
-        yield arrow((start, y), (end, y), both)
+        yield line((start, y), (end, y), "collective" if both else "arrow")
+        direction = math.copysign(1, end - start)
+        yield _head((end, y), direction)
+        if both:
+            yield _head((start, y), -direction)
         half = EDGE + CHARACTER * len(words) / 2
         yield text(min(max((start + end) / 2, half), width - half), y - 6, words, "tick", "middle")
