@@ -216,8 +216,8 @@ def _single(case: Case) -> Case:
 
 def _run(case: Case, side: str, target: Target) -> Case:
     """Return the case as it is run: a process of PyTorch has only one CPU device, whatever number a strategy names."""
-    one = target.shares and side == "torch" and case.distribution.processes(side) == 1
-    return replace(case, devices=1) if one else case
+    is_alone = target.shares and side == "torch" and case.distribution.processes(side) == 1
+    return replace(case, devices=1) if is_alone else case
 
 
 def peak(case: Case, row: Device) -> float:

@@ -174,7 +174,7 @@ def memory(case: Case, model: Model, side: str) -> list[Memory]:
 
 def _device(case: Case, model: Model, side: str, number: int, load: Load) -> Memory:
     strategy = case.distribution
-    one = load.kept / case.accumulate
+    micro_batch = load.kept / case.accumulate
     # Keras adds the gradients of a micro-batch to the sum of those before it, so that both exist.
     sums = 2 if side == "keras" and case.accumulate > 1 else 1
     kept = side == "keras" or not strategy.is_gathered or number == 0  # nn.DataParallel's replicas last for a pass
@@ -189,9 +189,9 @@ def _device(case: Case, model: Model, side: str, number: int, load: Load) -> Mem
         gradients=load.weights * sums,
         optimizer=slots(case) * load.weights * kept,
         buffers=FLOAT * model.buffers * held,
-        activations=one,
+        activations=micro_batch,
         buckets=_buckets(case, model, side, load),
-        stash=one * (in_flight - 1),
+        stash=micro_batch * (in_flight - 1),
     )
 
 

@@ -42,8 +42,8 @@ def tests_of_cases(report: Report, strict: bool) -> list[Test]:
         suite, _, name = case.case.rpartition("/")
         state = STATES.get(case.verdict, "passed")
         first = case.first_divergence
-        place = words.divergence(first) if first and first.reason == case.reason else ""
-        message = ": ".join(filter(None, (case.verdict, place, case.reason)))
+        where = words.divergence(first) if first and first.reason == case.reason else ""
+        message = ": ".join(filter(None, (case.verdict, where, case.reason)))
         if state == "passed" and strict and (case.verdict == "subprecision" or case.findings):
             state = "failure"
             message = message if case.verdict == "subprecision" else case.findings[0].message
@@ -159,8 +159,8 @@ def block(text: str) -> str:
 def _first(case: CaseResult, report: Report) -> Iterator[str]:
     """Yield what a reader should see first: where a case differs, the values, the cause, and what to do."""
     first = case.first_divergence
-    place = f", {words.when(first)}: {_tensor(first)}" if first else ""
-    yield f"**{escaped(case.case)}**: {case.verdict}{place}"
+    where = f", {words.when(first)}: {_tensor(first)}" if first else ""
+    yield f"**{escaped(case.case)}**: {case.verdict}{where}"
     reason = first.reason if first else case.reason
     yield escaped(f"{reason} {words.meaning(reason)}")
     if first and any(side.value is not None for side in first.sides.values()):

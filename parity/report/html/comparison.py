@@ -167,11 +167,11 @@ class Group(NamedTuple):
 def listed(tensors: Sequence[Compared]) -> list[int]:
     """Return the numbers of the tensors to show: what is no match, its neighbours, and each module's fewest bits."""
     unequal = [number for number, each in enumerate(tensors) if each.verdict != "match"][:MOST]
-    near = {place for number in unequal for place in range(number - AROUND, number + AROUND + 1)}
+    near = {neighbour for number in unequal for neighbour in range(number - AROUND, number + AROUND + 1)}
     bits = [math.inf if each.bits is None else each.bits for each in tensors]
     by_module = by_key((module(each), number) for number, each in enumerate(tensors))
     worst = (min(numbers, key=bits.__getitem__) for numbers in by_module.values())
-    return sorted({*worst, *(place for place in near if 0 <= place < len(tensors))})
+    return sorted({*worst, *(neighbour for neighbour in near if 0 <= neighbour < len(tensors))})
 
 
 def groups(details: Details, numbers: Iterable[int]) -> list[Group]:

@@ -161,9 +161,9 @@ def _arrows(layout: Layout) -> list[_Arrow]:
 def _box(number: int, lines: Sequence[str], bottom: float) -> Iterator[Markup]:
     x = EDGE + number * (BOX + GAP)
     yield rectangle(x, EDGE, BOX, bottom - EDGE, "device", radius=6)
-    for place, words in enumerate(lines):
-        style = "title" if place == 0 else "tick" if place == 1 else "module"
-        yield text(x + 10, EDGE + LINE * (place + 1), fitted(words, LONGEST), style)
+    for row, words in enumerate(lines):
+        style = "title" if row == 0 else "tick" if row == 1 else "module"
+        yield text(x + 10, EDGE + LINE * (row + 1), fitted(words, LONGEST), style)
 
 
 def _lanes(arrows: Sequence[_Arrow], top: float, width: float) -> Iterator[Markup]:

@@ -108,7 +108,7 @@ def _generators(machine: Machine) -> type:
     """Return a replacement of torch.Generator that draws on the physical device for virtual ones."""
 
     def new(kind: type, device: Any = "cpu") -> torch.Generator:
-        place = _Device(located(machine, device))
-        return _Generator.__new__(kind, machine.physical if place.type == TYPE else place)
+        located_at = _Device(located(machine, device))
+        return _Generator.__new__(kind, machine.physical if located_at.type == TYPE else located_at)
 
     return type("Generator", (_Generator,), {"__new__": new})
