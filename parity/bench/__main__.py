@@ -55,7 +55,6 @@ from parity.trace.manifest import Trace
 from parity.trace.mapping import PairContext
 
 SECONDS = 60.0
-SWEPT = ("batch", "devices")
 SAME = ("match", "subprecision", "skipped")  # verdicts after which times are comparable; skipped: by the layout alone
 LONGEST = 240  # characters of the reason why a mode cannot be timed
 PARTS = 8  # steps whose parts are timed
@@ -131,7 +130,7 @@ def _swept(text: str) -> tuple[str, list[int]]:
     """Parse one NAME=N,N of --sweep. Raises UsageError."""
     name, _, numbers = text.partition("=")
     parsed = [int(number) for number in numbers.split(",") if number.isdecimal() and int(number)]
-    if name not in SWEPT or len(parsed) != len(numbers.split(",")):
+    if name not in ("batch", "devices") or len(parsed) != len(numbers.split(",")):
         raise UsageError(f"--sweep {text}: expected batch=N,N or devices=N,N with whole numbers of 1 or more")
     return name, parsed
 

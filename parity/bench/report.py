@@ -21,7 +21,6 @@ from parity.report.html import svg
 from parity.report.output import Console, Makers
 
 HEADINGS = ("", "ratio", "in 95%", "ms/step", "quartiles", "/s", "MiB", "first s")
-INDENT = (0, 0, 0, 2)
 LEGEND = (
     "ratio: time of a step to that of the first row, with the interval that holds the true one in 95 of 100 runs",
     "/s: samples of the data per second; MiB: most memory of a process or GPU; first: building, compiling, one step",
@@ -51,7 +50,7 @@ class Printed:
                 table.add_row(f"  {name}", *cells)
             self.console.print(table)
             for note in notes(timed):
-                self.console.print(Padding(note, INDENT, expand=False))
+                self.console.print(Padding(note, (0, 0, 0, 2), expand=False))
         self.console.print()
 
     def end(self, benchmark: Benchmark) -> None:

@@ -27,7 +27,6 @@ from parity.verdict.steps import Step, StepTensor, is_whole
 from parity.verdict.stream import BLOCK
 
 LOSS = keys.key("loss", "loss")
-ONE_BATCH = "a built-in case has one batch size"
 WIDTH: Final = 8  # bytes of a float64
 SAMPLE: Final = 4096  # elements that are looked at
 ENOUGH: Final = 16  # elements that must have float32's full precision: whole numbers and the like say nothing
@@ -97,7 +96,7 @@ def _not_run(reference: Trace) -> dict[str, str]:
     elif not any(file.endswith(keys.step_file(case.steps)) for file in reference.manifest.files):
         reasons[EVALUATION] = "only training steps were recorded"
     if not isinstance(case.model, Pair):
-        reasons[BATCHES] = ONE_BATCH
+        reasons[BATCHES] = "a built-in case has one batch size"
     return reasons
 
 
