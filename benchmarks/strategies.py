@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from parity.bench.lanes import USUAL, Lane, Way, measured
+from parity.bench.lanes import USUAL, Lane, measured
 from parity.config import cases
 from parity.config.schema import Case
 from parity.runtime.backend import Backend
@@ -95,7 +95,7 @@ def _begun(case: Case, side: str, folder: Path, whose: str, stack: contextlib.Ex
     command = [sys.executable, str(CHILD), side, whose]
     servers = {shares: ForkServer(side, command) for shares in (True, False)}
     backend = Backend(side, "", folder, threads=threads, servers=servers)
-    lane = stack.enter_context(Lane(Way(side, USUAL[side]), case, backend))
+    lane = stack.enter_context(Lane(USUAL[side], case, backend))
     lane.begin()
     lane.burst(2)
     return Trainee(lane, folder / "bursts")

@@ -9,7 +9,7 @@ from test_strategies import SMALL, SMALL_BLOCK, TINY_TRANSFORMER
 from parity.advise.costs import memory
 from parity.advise.describe import describe
 from parity.advise.model import FLOAT, Model
-from parity.advise.strategies import STRATEGIES, Traffic, spread
+from parity.advise.strategies import STRATEGIES, spread
 from parity.config import cases
 from parity.config.devices import obstacle
 from parity.config.schema import Case
@@ -80,7 +80,8 @@ def test_what_is_predicted_is_recorded(side, name, devices, changes, backends, t
         pytest.skip(reason)
     (backend,) = [backend for backend in backends if backend.name == side]
     model, layout = describe(case), recorded(backend, case, tmp_path)
-    assert spread(case, model, side).traffic == Traffic(layout.transfers, layout.collectives)
+    _, transfers, collectives = spread(case, model, side)
+    assert (transfers, collectives) == (layout.transfers, layout.collectives)
     parameters = [device.parameters for device in memory(case, model, side)]
     if side == "torch" and case.distribution.is_gathered:
         parameters[1:] = [0] * (len(parameters) - 1)  # nn.DataParallel's replicas last for one pass only

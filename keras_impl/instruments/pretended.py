@@ -113,7 +113,12 @@ def _config(count: int) -> Iterator[Any]:
     for method, answer in on_a_gpu.items():
         yield around(context.Context, method, partial(_answered, answer))
     yield mock.patch.object(context.Context, "num_gpus", lambda self: count)
-    yield mock.patch.object(device_lib, "list_local_devices", lambda session_config=None: _local_devices(count))
+    # What tf.test.gpu_device_name and tf.test.is_gpu_available look through.
+    local = [DeviceAttributes(name="/device:CPU:0", device_type="CPU")]
+    for i in range(count):
+        described = DESCRIBED.format(i)
+        local.append(DeviceAttributes(name=f"/device:GPU:{i}", device_type="GPU", physical_device_desc=described))
+    yield mock.patch.object(device_lib, "list_local_devices", lambda session_config=None: local)
 
 
 def _listed(gpus: list, method: Original, self: context.Context, device_type: str | None = None) -> list:
@@ -136,16 +141,6 @@ def _answered(
 ) -> Any:
     asked = str((device, *arguments))  # a device, its name, a list of them and perhaps a type
     return answer if "GPU" in asked.upper() else method(self, device, *arguments, **keywords)
-
-
-def _local_devices(count: int) -> list[DeviceAttributes]:
-    """Return the devices that tf.test.gpu_device_name and tf.test.is_gpu_available look through."""
-    host = DeviceAttributes(name="/device:CPU:0", device_type="CPU")
-    gpus = [
-        DeviceAttributes(name=f"/device:GPU:{i}", device_type="GPU", physical_device_desc=DESCRIBED.format(i))
-        for i in range(count)
-    ]
-    return [host, *gpus]
 
 
 def _told() -> Iterator[Any]:

@@ -109,14 +109,14 @@ def _advisers(args: argparse.Namespace, group: choices.Group) -> Iterator[Advise
 def target(args: argparse.Namespace, group: Group, table: Table) -> Target:
     """Return the devices that the flags ask about. Raises UsageError for what this machine does not have."""
     pythons = cli.pythons(args)
-    row = None if group.is_here else choices.found(table.device, group.kind, f"--devices={args.devices}: device")
+    row = None if group.is_here else choices.row_named(table.device, group.kind, f"--devices={args.devices}: device")
     if group.kind == "gpu" and gpus(pythons) < group.number:
         raise UsageError(
             f"--devices={group}: this machine has {gpus(pythons)} GPUs that {' and '.join(pythons)} can use; for "
             "devices that are not here give their name, e.g. --devices=8xH200"
         )
     name = args.link or (row.link if row else OWN_LINKS[group.kind])
-    links = [choices.found(table.link, name, f"--link={name}: link")] * 2
+    links = [choices.row_named(table.link, name, f"--link={name}: link")] * 2
     if group.kind == "cpu" and group.number > 1 and not args.link:
         links[0] = measured_link(group.number, Here(pythons, "cpu", args.seconds, args.timeout))
     if args.memory:
@@ -186,9 +186,9 @@ def _table(advice: Advice, side: str) -> RichTable:
         table.add_column(heading, justify="right", no_wrap=True)
     for choice in sorted(rows, key=lambda each: (not each.fits, each.step or 0.0)):
         parts = [_seconds(choice.seconds[part]) for part in PARTS]
-        if found := choice.measured:  # of a step and of the memory, each with how far its prediction is off
-            parts = [_seconds(found.seconds), f"{found.seconds_error:+z.0%}"]
-            parts += [decimal(round(found.peak)), f"{found.peak_error:+z.0%}"]
+        if measured := choice.measured:  # of a step and of the memory, each with how far its prediction is off
+            parts = [_seconds(measured.seconds), f"{measured.seconds_error:+z.0%}"]
+            parts += [decimal(round(measured.peak)), f"{measured.peak_error:+z.0%}"]
         table.add_row(
             choice.strategy + (f" ({choice.micro_batches})" if choice.micro_batches > 1 else ""),
             "yes" if choice.fits else "no",

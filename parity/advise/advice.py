@@ -92,7 +92,7 @@ class Adviser:
         choice.micro_batches = case.accumulate
         choice.memory = max(by_device, key=lambda each: each.total)._asdict()
         choice.devices = [each.total for each in by_device]
-        choice.sent = spread(case, self.model, side).traffic.by_kind
+        choice.sent = spread(case, self.model, side).by_kind
         choice.seconds, choice.step = predicted._asdict(), predicted.total
         choice.speed_up = self.duration(_single(case), side, target).total / predicted.total
         self._fit(choice, case, target)
@@ -123,13 +123,13 @@ class Adviser:
 
     def _measured(self, case: Case, choice: Choice) -> Measured:
         """Measure a strategy in turn with `single`, so that what else the machine does slows both alike."""
-        alone, found = steps([_single(case), case], choice.side, self.here)
-        seconds = found.seconds * self._alone(choice.side).step / alone.seconds
+        alone, measured = steps([_single(case), case], choice.side, self.here)
+        seconds = measured.seconds * self._alone(choice.side).step / alone.seconds
         return Measured(
             seconds=seconds,
-            peak=found.peak,
+            peak=measured.peak,
             seconds_error=(choice.step or 0.0) / seconds - 1,
-            peak_error=(choice.peak or 0.0) / found.peak - 1,
+            peak_error=(choice.peak or 0.0) / measured.peak - 1,
         )
 
 
@@ -216,8 +216,8 @@ def _single(case: Case) -> Case:
 
 def _run(case: Case, side: str, target: Target) -> Case:
     """Return the case as it is run: a process of PyTorch has only one CPU device, whatever number a strategy names."""
-    one = target.shares and side == "torch" and case.distribution.processes(side) == 1
-    return replace(case, devices=1) if one else case
+    is_alone = target.shares and side == "torch" and case.distribution.processes(side) == 1
+    return replace(case, devices=1) if is_alone else case
 
 
 def peak(case: Case, row: Device) -> float:

@@ -76,7 +76,7 @@ def table(path: Path | None = None) -> Table:
     given = _read(text, f"--table={path}")
     merged = Table(device=known.device | given.device, link=known.link | given.link)
     for name, device in given.device.items():
-        found(merged.link, device.link, f"--table={path}: device {name!r}: link")
+        row_named(merged.link, device.link, f"--table={path}: device {name!r}: link")
     return merged
 
 
@@ -99,11 +99,11 @@ def parse(text: str, known: Table) -> Group:
     if not match:
         expected = "cpu:N or gpu:N of this machine, or NxDEVICE of the table, e.g. 8xH200"
         raise UsageError(f"--devices={text}: expected {expected}")
-    found(known.device, match[2], f"--devices={text}: device")
+    row_named(known.device, match[2], f"--devices={text}: device")
     return Group(int(match[1]), match[2])
 
 
-def found(rows: dict[str, Kind], name: str, where: str) -> Kind:
+def row_named(rows: dict[str, Kind], name: str, where: str) -> Kind:
     """Return the row of a table. Raises UsageError, which begins with `where`, with the nearest name."""
     if name not in rows:
         hint = nearest(name, rows) or f"; expected one of {', '.join(rows)}"

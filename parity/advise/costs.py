@@ -17,8 +17,9 @@ from typing import NamedTuple
 from parity.advise.choices import GIGA, MICRO, Link
 from parity.advise.model import FLOAT, Model
 from parity.advise.strategies import Load, spread
-from parity.config.schema import SGD, Case, Optimizer
+from parity.config.schema import Case
 from parity.config.strategies import Pipelined, RoundRobin
+from parity.runtime.resources import slots
 
 BUCKET = 25 * 2**20  # bytes of DistributedDataParallel's buckets, its default
 BACKWARD = 2 / 3  # of the computation is the backward pass, beside which gradients can be reduced
@@ -93,7 +94,7 @@ def _busy(load: Load, case: Case, model: Model, side: str, compute: Compute) -> 
 
 def _moved(case: Case, model: Model, side: str, link: Link) -> float:
     """Return the seconds of a step's copies and collectives."""
-    moved = spread(case, model, side).traffic
+    moved = spread(case, model, side)
     latency, bandwidth = link.latency * MICRO, link.bandwidth * GIGA
     count = case.distribution.used_devices // case.distribution.stages  # devices in a collective
     seconds, once = 0.0, count - 1
@@ -171,14 +172,9 @@ def memory(case: Case, model: Model, side: str) -> list[Memory]:
     return [_device(case, model, side, number, load) for number, load in enumerate(spread(case, model, side).loads)]
 
 
-def slots(optimizer: Optimizer) -> int:
-    """Return the number of tensors of a parameter's size that the optimizer keeps for each parameter."""
-    return int(optimizer.momentum > 0) if isinstance(optimizer, SGD) else 2
-
-
 def _device(case: Case, model: Model, side: str, number: int, load: Load) -> Memory:
     strategy = case.distribution
-    one = load.kept / case.accumulate
+    micro_batch = load.kept / case.accumulate
     # Keras adds the gradients of a micro-batch to the sum of those before it, so that both exist.
     sums = 2 if side == "keras" and case.accumulate > 1 else 1
     kept = side == "keras" or not strategy.is_gathered or number == 0  # nn.DataParallel's replicas last for a pass
@@ -191,11 +187,11 @@ def _device(case: Case, model: Model, side: str, number: int, load: Load) -> Mem
     return Memory(
         parameters=load.weights,
         gradients=load.weights * sums,
-        optimizer=slots(case.optimizer) * load.weights * kept,
+        optimizer=slots(case) * load.weights * kept,
         buffers=FLOAT * model.buffers * held,
-        activations=one,
+        activations=micro_batch,
         buckets=_buckets(case, model, side, load),
-        stash=one * (in_flight - 1),
+        stash=micro_batch * (in_flight - 1),
     )
 
 

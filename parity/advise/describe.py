@@ -137,25 +137,21 @@ class TransformerParts:
 
     def blocks(self) -> tuple[Block, ...]:
         """Return a block for each layer; the embedding, the last norms and the output belong to the outer ones."""
-        model, width = self.model, self.model.d_model
-        memory, words = self._tensor(self.source), self._tensor(self.target)
-        blocks = []
-        for name in self.encoder:
-            cost, modules = self._layer(self.source), [name]
-            if name == self.encoder[0]:
-                modules.append("embedding")
-            if name == self.encoder[-1]:
-                cost += norm(self.source * width)
-                modules.append("transformer.encoder.norm")
-            blocks.append(Block(of(self.shapes, *modules), cost, (memory, words)))
-        for name in self.decoder:
-            cost, modules, passed = self._layer(self.target, crossed=True), [name], (memory, words)
-            if name == self.decoder[-1]:
-                cost += norm(self.target * width) + linear(width, model.vocabulary, self.target)
-                modules += ["transformer.decoder.norm", "output"]
-                passed = (Tensor(self.target * model.vocabulary),)  # type: ignore[assignment]
-            blocks.append(Block(of(self.shapes, *modules), cost, passed))
-        return tuple(blocks)
+        width, vocabulary = self.model.d_model, self.model.vocabulary
+        outer = [
+            (self.encoder[0], "embedding", FREE),
+            (self.encoder[-1], "transformer.encoder.norm", norm(self.source * width)),
+            (self.decoder[-1], "transformer.decoder.norm", norm(self.target * width)),
+            (self.decoder[-1], "output", linear(width, vocabulary, self.target)),
+        ]
+        layers = dict.fromkeys(self.encoder, self._layer(self.source))
+        layers |= dict.fromkeys(self.decoder, self._layer(self.target, crossed=True))
+        blocks, passed = [], (self._tensor(self.source), self._tensor(self.target))
+        for name, cost in layers.items():
+            modules = [name, *(module for layer, module, _ in outer if layer == name)]
+            whole = sum((own for layer, _, own in outer if layer == name), cost)
+            blocks.append(Block(of(self.shapes, *modules), whole, passed))
+        return (*blocks[:-1], blocks[-1]._replace(passed=(Tensor(self.target * vocabulary),)))
 
     def branches(self) -> tuple[Branch, ...]:
         """Return the query, key and value projections of all attentions."""

@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 from parity.advise.choices import GIGA, MICRO, Link
 from parity.advise.costs import Compute, memory
 from parity.advise.model import FLOAT, Model
-from parity.bench.lanes import USUAL, Lane, Way, measured
+from parity.bench.lanes import USUAL, Lane, measured
 from parity.config import cases
 from parity.config.devices import Kind, baseline
 from parity.config.schema import Case
@@ -80,7 +80,7 @@ def steps(trainings: Sequence[Case], side: str, here: Here) -> list[Step]:
             own = Path(folder) / str(len(lanes))
             own.mkdir()
             backend = Backend(side, here.pythons[side], own, here.kind, here.patience)
-            lanes.append(stack.enter_context(Lane(Way(side, USUAL[side]), case, backend, here.pair)))
+            lanes.append(stack.enter_context(Lane(USUAL[side], case, backend, here.pair)))
             lanes[-1].begin()
         ratios = measured(lanes, here.seconds)
         first = statistics.median(lanes[0].samples)
@@ -98,17 +98,17 @@ def single(case: Case, model: Model, side: str, here: Here) -> Single:
     flops = model.cost.flops * case.data.batch
     small = max(case.data.batch // SMALLER, 1)
     if here.trained or small == case.data.batch:
-        (found,) = steps([alone], side, here)
-        compute = fitted(found.seconds, BACKWARD * flops / (USUAL_RATE * rates().flops), found.seconds, flops)
-        return Single(compute, found.seconds, _beside(found, baseline(case), model, side))
+        (whole,) = steps([alone], side, here)
+        compute = fitted(whole.seconds, BACKWARD * flops / (USUAL_RATE * rates().flops), whole.seconds, flops)
+        return Single(compute, whole.seconds, _beside(whole, baseline(case), model, side))
     passes = max(number for number in range(1, SMALLER + 1) if case.data.batch % number == 0)
     parts = msgspec.structs.replace(alone, accumulate=passes)
-    found, part, split = steps([alone, with_batch(alone, small), parts], side, here)
-    grown = (found.seconds - part.seconds) / (1 - small / case.data.batch)
-    further = (split.seconds - found.seconds) / (passes - 1) if passes > 1 else found.seconds
-    beside = _beside(found, alone, model, side)
+    whole, part, split = steps([alone, with_batch(alone, small), parts], side, here)
+    grown = (whole.seconds - part.seconds) / (1 - small / case.data.batch)
+    further = (split.seconds - whole.seconds) / (passes - 1) if passes > 1 else whole.seconds
+    beside = _beside(whole, alone, model, side)
     added = max(_beside(split, parts, model, side) - beside, 0.0) / max(passes - 1, 1)
-    return Single(fitted(found.seconds, grown, further, flops), found.seconds, beside, added)
+    return Single(fitted(whole.seconds, grown, further, flops), whole.seconds, beside, added)
 
 
 def _beside(step: Step, case: Case, model: Model, side: str) -> float:
@@ -154,10 +154,10 @@ def measured_link(devices: int, here: Here) -> Link:
 def _reduced(name: str, devices: int, here: Here) -> tuple[float, int, int]:
     """Return the seconds of communication in a case's step, the number of weights that are reduced, and their bytes."""
     case = cases.resolve(name, {"devices": devices})
-    found, reduced = steps([with_batch(baseline(case), case.data.batch // devices), case], "torch", here)
+    alone, reduced = steps([with_batch(baseline(case), case.data.batch // devices), case], "torch", here)
     crowd = max(devices / processors(), 1.0) if here.kind == "cpu" else 1.0
     weights = [math.prod(weight.shape) for weight in specify(case.model)]
-    return max(reduced.seconds - found.seconds * crowd, SHORTEST), len(weights), FLOAT * sum(weights)
+    return max(reduced.seconds - alone.seconds * crowd, SHORTEST), len(weights), FLOAT * sum(weights)
 
 
 def with_batch(case: Case, batch: int) -> Case:

@@ -8,7 +8,7 @@ one rank or replica gives into it. How many bytes a link carries for a collectiv
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from parity.advise.model import FLOAT, Branch, Cost, LinearPair, Model
@@ -41,11 +41,12 @@ class Load(NamedTuple):
 NOTHING = Load(0, 0, 0)
 
 
-class Traffic(NamedTuple):
-    """The copies and collectives of one training step, in the form of a layout."""
+class Spread(NamedTuple):
+    """A training under a strategy: the load of each device, and a step's copies and collectives as in a layout."""
 
-    transfers: list[Transfer]
-    collectives: dict[str, int]
+    loads: list[Load]
+    transfers: Sequence[Transfer] = ()
+    collectives: Mapping[str, int] = {}
 
     @property
     def by_kind(self) -> dict[str, int]:
@@ -54,22 +55,13 @@ class Traffic(NamedTuple):
         return {what: sum(sizes) for what, sizes in by_key((*self.collectives.items(), *copies)).items()}
 
 
-class Spread(NamedTuple):
-    """A training under a strategy: the load of each device, and what a step moves between them."""
-
-    loads: list[Load]
-    traffic: Traffic
-
-
 def spread(case: Case, model: Model, side: str) -> Spread:
     """Return how the case's training is spread over devices under the given framework."""
-    loads, moved = STRATEGIES[type(case.distribution)](case, model, side)
+    loads, transfers, collectives = STRATEGIES[type(case.distribution)](case, model, side)
     if case.distribution.used_devices == 1:
-        return Spread(loads, Traffic([], {}))
-    copies = [transfer for transfer in moved.transfers if transfer.bytes and transfer.source != transfer.target]
-    return Spread(
-        loads, Traffic(total(copies), {name: size for name, size in sorted(moved.collectives.items()) if size})
-    )
+        return Spread(loads, [])
+    copies = [transfer for transfer in transfers if transfer.bytes and transfer.source != transfer.target]
+    return Spread(loads, total(copies), {name: size for name, size in sorted(collectives.items()) if size})
 
 
 def pieces(rows: int, parts: int) -> list[int]:
@@ -88,7 +80,7 @@ def _replicas(case: Case, model: Model) -> list[Load]:
 
 
 def _single(case: Case, model: Model, side: str) -> Spread:
-    return Spread(_replicas(case, model), Traffic([], {}))
+    return Spread(_replicas(case, model))
 
 
 def _data_parallel(case: Case, model: Model, side: str) -> Spread:
@@ -98,9 +90,8 @@ def _data_parallel(case: Case, model: Model, side: str) -> Spread:
     """
     loads, parts = _replicas(case, model), pieces(case.data.batch, case.devices)
     if side == "keras":
-        return Spread(loads, Traffic([], {"all_reduce": model.size()}))
-    copies = [copy for device, samples in enumerate(parts) for copy in _dealt(model, device, samples)]
-    return Spread(loads, Traffic(copies, {}))
+        return Spread(loads, collectives={"all_reduce": model.size()})
+    return Spread(loads, [copy for device, samples in enumerate(parts) for copy in _dealt(model, device, samples)])
 
 
 def _dealt(model: Model, device: int, samples: int) -> Copies:
@@ -118,12 +109,12 @@ def _ddp(case: Case, model: Model, side: str) -> Spread:
     See torch/nn/parallel/distributed.py (Li et al. 2020, "PyTorch Distributed", section 3.2).
     """
     buffers = FLOAT * model.buffers if case.distribution.broadcasts_buffers else 0
-    return Spread(_replicas(case, model), Traffic([], {"all_reduce": model.size(), "broadcast": buffers}))
+    return Spread(_replicas(case, model), collectives={"all_reduce": model.size(), "broadcast": buffers})
 
 
 def _all_reduce(case: Case, model: Model, side: str) -> Spread:
     loads = [whole(model, case.data.batch // case.devices)] * case.devices
-    return Spread(loads, Traffic([], {"all_reduce": model.size()}))
+    return Spread(loads, collectives={"all_reduce": model.size()})
 
 
 def _staged(case: Case, model: Model, side: str) -> Spread:
@@ -148,7 +139,7 @@ def _staged(case: Case, model: Model, side: str) -> Spread:
             copies.append(_copy("activation", here, there, samples * sum(tensor.bytes for tensor in block.passed)))
             back = sum(tensor.bytes for tensor in block.passed if tensor.differentiable)
             copies.append(_copy("gradient", there, here, samples * back))
-    return Spread(loads, Traffic(copies, {"all_reduce": model.size() * (case.replicas > 1)}))
+    return Spread(loads, copies, {"all_reduce": model.size() * (case.replicas > 1)})
 
 
 def _stage_numbers(case: Case, model: Model) -> list[int]:
@@ -173,7 +164,7 @@ def _branch_parallel(case: Case, model: Model, side: str) -> Spread:
         there, *rest = _there_and_back(branch, device, case.data.batch)
         copies += rest if side == "keras" and (branch.source, device) in sent else [there, *rest]
         sent.add((branch.source, device))
-    return Spread(loads, Traffic(copies, {}))
+    return Spread(loads, copies)
 
 
 def _there_and_back(part: Branch | LinearPair, device: int, samples: int) -> Copies:
@@ -201,7 +192,7 @@ def _tensor_parallel(case: Case, model: Model, side: str) -> Spread:
             loads[device] += part.times(size / pair.hidden)
             copies += _there_and_back(pair, device, batch)
     sums = [pair.returned.bytes + pair.taken.bytes * pair.taken.differentiable for pair in model.pairs]
-    return Spread(loads, Traffic([], {"all_reduce": batch * sum(sums)}) if side == "torch" else Traffic(copies, {}))
+    return Spread(loads, collectives={"all_reduce": batch * sum(sums)}) if side == "torch" else Spread(loads, copies)
 
 
 def _fsdp(case: Case, model: Model, side: str) -> Spread:
@@ -214,7 +205,7 @@ def _fsdp(case: Case, model: Model, side: str) -> Spread:
     shard = FLOAT * sum(map(math.prod, rows))
     norms = FLOAT * len(model.weights) if case.clip_norm else 0
     moved = {"all_gather": 2 * case.accumulate * shard, "reduce_scatter": case.devices * shard, "all_reduce": norms}
-    return Spread([load._replace(weights=shard) for load in _replicas(case, model)], Traffic([], moved))
+    return Spread([load._replace(weights=shard) for load in _replicas(case, model)], collectives=moved)
 
 
 def _part(weights: int, cost: Cost, samples: int) -> Load:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import get_args
 
 from parity import cli
-from parity.bench.lanes import USUAL, Lane, Way, measured
+from parity.bench.lanes import NAMES, USUAL, Lane, measured
 from parity.bench.report import Printed, makers
 from parity.bench.results import (
     Benchmark,
@@ -55,7 +55,6 @@ from parity.trace.manifest import Trace
 from parity.trace.mapping import PairContext
 
 SECONDS = 60.0
-SWEPT = ("batch", "devices")
 SAME = ("match", "subprecision", "skipped")  # verdicts after which times are comparable; skipped: by the layout alone
 LONGEST = 240  # characters of the reason why a mode cannot be timed
 PARTS = 8  # steps whose parts are timed
@@ -78,14 +77,14 @@ def main(argv: Sequence[str], program: str = "parity.bench") -> int:
         report = Report()
         for subject in subjects:
             with tempfile.TemporaryDirectory(prefix="parity-") as folder:
-                found = timed(args, *subject, Path(folder), report)
+                timing = timed(args, *subject, Path(folder), report)
             benchmark.environment = report.environment
-            benchmark.timed.append(found)
+            benchmark.timed.append(timing)
             if not args.quiet:
-                printed.add(found)
+                printed.add(timing)
         benchmark.slower = list(slower(before, benchmark)) if before else []
-    verdicts = {found.verdict for found in benchmark.timed}
-    return 3 if "error" in verdicts else int(bool(benchmark.slower) or any(found.reason for found in benchmark.timed))
+    verdicts = {timing.verdict for timing in benchmark.timed}
+    return 3 if "error" in verdicts else int(bool(benchmark.slower) or any(timing.reason for timing in benchmark.timed))
 
 
 def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
@@ -131,7 +130,7 @@ def _swept(text: str) -> tuple[str, list[int]]:
     """Parse one NAME=N,N of --sweep. Raises UsageError."""
     name, _, numbers = text.partition("=")
     parsed = [int(number) for number in numbers.split(",") if number.isdecimal() and int(number)]
-    if name not in SWEPT or len(parsed) != len(numbers.split(",")):
+    if name not in ("batch", "devices") or len(parsed) != len(numbers.split(",")):
         raise UsageError(f"--sweep {text}: expected batch=N,N or devices=N,N with whole numbers of 1 or more")
     return name, parsed
 
@@ -152,22 +151,22 @@ def timed(
         return result
     with contextlib.ExitStack() as stack:
         lanes, result.lanes = [], []
-        for way, own in _trainings(args, case):
-            row = LaneTimes(name=way.name, side=way.side, mode=way.mode, strategy=own.strategy)
+        for side, mode, own in _trainings(args, case):
+            row = LaneTimes(name=NAMES[side, mode], side=side, mode=mode, strategy=own.strategy)
             row.is_alone = own is not case
-            row.sent = _sent(compared, way.side) if own is case else {}
+            row.sent = _sent(compared, side) if own is case else {}
             result.lanes.append(row)
-            apart = folder / f"{way.side}-{way.mode}-{own.strategy}"
+            apart = folder / f"{side}-{mode}-{own.strategy}"
             apart.mkdir()
             # Its processes together have as many threads as this one may use processors.
-            threads = max(processors() // own.distribution.processes(way.side), 1)
-            backend = Backend(way.side, cli.pythons(args)[way.side], apart, devices.kind, args.timeout, threads)
-            lane = stack.enter_context(Lane(way, own, backend, context))
+            threads = max(processors() // own.distribution.processes(side), 1)
+            backend = Backend(side, cli.pythons(args)[side], apart, devices.kind, args.timeout, threads)
+            lane = stack.enter_context(Lane(mode, own, backend, context))
             try:
                 lane.begin()
                 lanes.append((lane, row))
             except (UsageError, BackendError) as error:
-                if USUAL[way.side] == way.mode:
+                if USUAL[side] == mode:
                     raise
                 row.why_not = textwrap.shorten(str(error), LONGEST, placeholder=" ...")
                 backend.close()
@@ -196,14 +195,14 @@ def _compared(
     return result, traces[1].manifest.context(file.search, place(folder / case.name, "torch"))
 
 
-def _trainings(args: argparse.Namespace, case: Case) -> Iterator[tuple[Way, Case]]:
+def _trainings(args: argparse.Namespace, case: Case) -> Iterator[tuple[str, Mode, Case]]:
     """Yield what is timed: the case in all modes, and the same training on a single device in the usual one."""
     sides = [side for side in cli.pythons(args) if not case.distribution.side_obstacle(side)]
-    able = [Way(side, mode) for side in sides for mode in MODES[side] if mode in (args.mode or get_args(Mode))]
-    yield from ((way, case) for way in able)
+    able = [(side, mode) for side in sides for mode in MODES[side] if mode in (args.mode or get_args(Mode))]
+    yield from ((side, mode, case) for side, mode in able)
     if case.distribution.is_distributed:
         alone = baseline(case)
-        yield from ((way, alone) for way in able if way.mode == USUAL[way.side])
+        yield from ((side, mode, alone) for side, mode in able if mode == USUAL[side])
 
 
 def _time(lanes: Sequence[tuple[Lane, LaneTimes]], seconds: float, batch: int | None) -> None:

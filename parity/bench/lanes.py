@@ -9,7 +9,6 @@ import importlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
@@ -36,35 +35,24 @@ ENOUGH = 0.05  # the width of an interval, as a part of the ratio
 ZONES = Path("/sys/class/powercap")
 
 
-class Way(NamedTuple):
-    """A side and the mode in which it carries out its steps."""
-
-    side: str
-    mode: Mode
-
-    @property
-    def name(self) -> str:
-        return NAMES[self.side, self.mode]
-
-
 class Lane(contextlib.AbstractContextManager["Lane"]):
     """A training that runs on its own in turn with others, and ends its processes when its block is left.
 
-    `backend`: processes that are not used for anything else. `pair`: what is known of a user's pair.
+    `mode`: how it carries out its steps. `backend`: processes that are not used for anything else. `pair`: what is
+    known of a user's pair.
     """
 
-    def __init__(self, way: Way, case: Case, backend: Backend, pair: PairContext | None = None) -> None:
-        self.way, self.case = way, case
+    def __init__(self, mode: Mode, case: Case, backend: Backend, pair: PairContext | None = None) -> None:
         self.start = self.first = 0.0
         self.peak = 0
         self.parts: list[Time] = []
         self.samples: list[float] = []  # the seconds of one step, one number for each round
         self.joules: list[float] = []  # of one step, for each round; none where the machine does not tell them
         self._backend = backend
-        self._ranks = case.distribution.processes(way.side)
+        self._ranks = case.distribution.processes(backend.name)
         folder = backend.folder / "bursts"
         folder.mkdir(parents=True)
-        self._job = BenchJob(case=case, folder=str(folder.absolute()), mode=way.mode, pair=pair)
+        self._job = BenchJob(case=case, folder=str(folder.absolute()), mode=mode, pair=pair)
 
     def __exit__(self, *_: object) -> None:
         self._backend.close()
@@ -76,7 +64,7 @@ class Lane(contextlib.AbstractContextManager["Lane"]):
         of the first step, with building, tracing and compiling. Raises UsageError and BackendError.
         """
         begun = time.perf_counter()
-        self._backend.ready(self._job.group(self.way.side))
+        self._backend.ready(self._job.group(self._backend.name))
         started = time.perf_counter()
         self.burst(1)
         self.start, self.first = started - begun, time.perf_counter() - started

@@ -5,7 +5,7 @@ A sweep also has curves: samples per second by batch or by devices.
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, TextIO
+from typing import TextIO
 
 from markupsafe import Markup
 from rich.padding import Padding
@@ -21,7 +21,6 @@ from parity.report.html import svg
 from parity.report.output import Console, Makers
 
 HEADINGS = ("", "ratio", "in 95%", "ms/step", "quartiles", "/s", "MiB", "first s")
-INDENT = (0, 0, 0, 2)
 LEGEND = (
     "ratio: time of a step to that of the first row, with the interval that holds the true one in 95 of 100 runs",
     "/s: samples of the data per second; MiB: most memory of a process or GPU; first: building, compiling, one step",
@@ -51,7 +50,7 @@ class Printed:
                 table.add_row(f"  {name}", *cells)
             self.console.print(table)
             for note in notes(timed):
-                self.console.print(Padding(note, INDENT, expand=False))
+                self.console.print(Padding(note, (0, 0, 0, 2), expand=False))
         self.console.print()
 
     def end(self, benchmark: Benchmark) -> None:
@@ -134,8 +133,8 @@ def _page(benchmark: Benchmark) -> str:
     headings = ("training", *HEADINGS[1:])
     times = html.part("bench", found=found, headings=headings, legend=LEGEND, curves=drawn, run=benchmark)
     sections = [
-        html.Section("times", "Time of a step", times),
-        html.Section("environment", "Environment", html.part("bench_machine", run=benchmark)),
+        ("times", "Time of a step", times),
+        ("environment", "Environment", html.part("bench_machine", run=benchmark)),
     ]
     return html.render("Benchmark", banner, sections, benchmark)
 
@@ -152,13 +151,7 @@ def _markdown(benchmark: Benchmark) -> str:
     return ci.document(headline(benchmark), tables, map(ci.escaped, benchmark.slower))
 
 
-class Sample(NamedTuple):
-    """A point of a curve: its curve's side and name, where it lies, and the samples per second."""
-
-    side: str
-    name: str
-    x: int
-    y: float
+Sample = tuple[tuple[str, str], tuple[int, float]]  # side and name of its curve; where it lies, and samples per second
 
 
 def plots(timed: Sequence[Timed]) -> Iterator[Markup]:
@@ -167,7 +160,7 @@ def plots(timed: Sequence[Timed]) -> Iterator[Markup]:
         groups = by_key(((each.case, getattr(each, fixed)), each) for each in timed)
         for (case, value), group in groups.items():
             samples = [sample for each in group for sample in _samples(each, what)]
-            if len({sample.x for sample in samples}) > 1:
+            if len({x for _, (x, _) in samples}) > 1:
                 at = value if fixed == "devices" else f"batch {value}"
                 yield _plot(f"{case}, {at}: samples per second by {what}", what, samples)
 
@@ -176,27 +169,26 @@ def _samples(timed: Timed, what: str) -> Iterator[Sample]:
     x = timed.batch if what == "batch" else parse(timed.devices).number
     for lane in timed.lanes:
         if x and lane.per_second and not lane.is_alone:
-            yield Sample(lane.side, lane.name, x, lane.per_second)
+            yield (lane.side, lane.name), (x, lane.per_second)
 
 
 def _plot(heading: str, what: str, samples: Sequence[Sample]) -> Markup:
-    lowest, highest = min(sample.y for sample in samples), max(sample.y for sample in samples)
-    numbers = sorted({sample.x for sample in samples})
+    rates = [rate for _, (_, rate) in samples]
+    lowest, highest, numbers = min(rates), max(rates), sorted({x for _, (x, _) in samples})
     x_of = svg.Axis(math.log(numbers[0]), math.log(numbers[-1]), LEFT, RIGHT)
     y_of = svg.Axis(math.log(lowest), math.log(highest), BOTTOM, TOP)
-    curves = by_key((sample.name, sample) for sample in samples)
     parts = [svg.text(LEFT, TOP - 8, heading, "tick")]
     for value in dict.fromkeys((lowest, math.sqrt(lowest * highest), highest)):
         parts += svg.gridline(y_of(math.log(value)), LEFT, RIGHT, f"{value:.3g}")
     for number in numbers:
         parts.append(svg.text(x_of(math.log(number)), BOTTOM + 20, f"{what} {number}", "tick", "middle"))
     ends = []
-    for name, curve in curves.items():
-        ordered = sorted(curve, key=lambda sample: sample.x)
-        points = [(x_of(math.log(sample.x)), y_of(math.log(sample.y))) for sample in ordered]
-        parts.append(svg.path(points, STYLES[curve[0].side]))
-        for sample, point in zip(ordered, points, strict=True):
-            parts.append(svg.marked(*point, "name", f"{name}, {what} {sample.x}: {sample.y:.4g} samples per second"))
+    for (side, name), curve in by_key(samples).items():
+        ordered = sorted(curve, key=lambda point: point[0])
+        points = [(x_of(math.log(x)), y_of(math.log(rate))) for x, rate in ordered]
+        parts.append(svg.path(points, STYLES[side]))
+        for (x, rate), point in zip(ordered, points, strict=True):
+            parts.append(svg.marked(*point, "name", f"{name}, {what} {x}: {rate:.4g} samples per second"))
         ends.append((points[-1][1], name))
     return svg.figure(WIDTH, HEIGHT, heading, [*parts, *_names(ends)], "losses")
 

@@ -112,7 +112,7 @@ def makers(examination: Examination) -> Makers:
         "html": lambda: _page(examination),
         "junit": lambda: ci.junit("parity.doctor", _tests(examination)),
         "sarif": lambda: ci.sarif(
-            [ci.Remark(each.id, each.severity, _with_fix(each, " Fix: "), each.source) for each in examination.findings]
+            ci.remark(each.id, each.severity, _with_fix(each, " Fix: "), each.source) for each in examination.findings
         ),
         "markdown": lambda: _markdown(examination),
     }
@@ -133,9 +133,9 @@ def _page(examination: Examination) -> str:
     findings = sorted(examination.findings, key=lambda finding: SEVERITIES.index(finding.severity))
     encoded = document(examination)
     sections = [
-        html.Section("findings", "Findings", html.part("findings", findings=findings, marks=MARKS, run=examination)),
-        html.Section("times", "Time of a step", html.part("times", times=encoded["times"], parts=PARTS)),
-        html.Section("environment", "Environment", html.part("devices", programs=encoded["environment"])),
+        ("findings", "Findings", html.part("findings", findings=findings, marks=MARKS, run=examination)),
+        ("times", "Time of a step", html.part("times", times=encoded["times"], parts=PARTS)),
+        ("environment", "Environment", html.part("devices", programs=encoded["environment"])),
     ]
     return html.render("Doctor's report", banner, sections, encoded)
 

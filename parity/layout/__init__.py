@@ -100,10 +100,10 @@ def _compared(aspect: str, left: Layout, right: Layout) -> set[str]:
     side; a module that owns parameters may not.
     """
     ours, theirs = getattr(left, aspect), getattr(right, aspect)
+    observed = {*ours, *theirs}
     if aspect in ("parameters", "optimizer_state"):
-        return set(ours) | set(theirs)
+        return observed
     owners = {name.rpartition(".")[0] for name in left.parameters}
-    observed = set(ours) | set(theirs)
     leaves = {name for name in observed if not any(longer.startswith(f"{name}.") for longer in observed)}
     return {name for name in leaves if (name in ours and name in theirs) or name in owners}
 

@@ -33,22 +33,18 @@ class Declared(NamedTuple):
     apply: Callable[[Case, Sides], Sides]
 
 
-def _once(kept: dict[str, Devices], copied: dict[str, Devices], everywhere: Devices) -> dict[str, Devices]:
+def _once(kept: dict[str, Devices], copied: dict[str, Devices], case: Case) -> dict[str, Devices]:
     """Return `copied`, with only device 0 instead of all devices for each name that `kept` has on device 0 alone."""
-    return {
-        name: [0] if devices == everywhere and kept.get(name) == [0] else devices for name, devices in copied.items()
-    }
+    is_copy = {name: kept.get(name) == [0] and devices == list(range(case.devices)) for name, devices in copied.items()}
+    return {name: [0] if is_copy[name] else devices for name, devices in copied.items()}
 
 
 def _copies(case: Case, sides: Sides) -> Sides:
     """Align what nn.DataParallel holds on device 0 with MirroredStrategy's copies on each device."""
     torch, keras = sides
-    everywhere = list(range(case.devices))
-    held = {
-        aspect: _once(getattr(torch, aspect), getattr(keras, aspect), everywhere)
-        for aspect in ("parameters", "optimizer_state")
-    }
-    return Sides(torch, replace(keras, **held))
+    parameters = _once(torch.parameters, keras.parameters, case)
+    slots = _once(torch.optimizer_state, keras.optimizer_state, case)
+    return Sides(torch, replace(keras, parameters=parameters, optimizer_state=slots))
 
 
 def _scattered(case: Case, sides: Sides) -> Sides:
@@ -91,12 +87,11 @@ def _is_split(name: str) -> bool:
 def _repeated(case: Case, sides: Sides) -> Sides:
     """Align what every rank holds and computes in PyTorch with Keras's device 0, except for the split layers."""
     torch, keras = sides
-    everywhere = list(range(case.devices))
 
     def once(aspect: str) -> dict[str, Devices]:
         recorded = getattr(torch, aspect)
         whole = {name: devices for name, devices in recorded.items() if not _is_split(name)}
-        return {**recorded, **_once(getattr(keras, aspect), whole, everywhere)}
+        return {**recorded, **_once(getattr(keras, aspect), whole, case)}
 
     return Sides(replace(torch, **{aspect: once(aspect) for aspect in MAPPINGS}), keras)
 

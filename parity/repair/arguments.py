@@ -5,7 +5,7 @@ A cause's values are those of the formula that found it: a momentum weighs the n
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 from parity.config.pair import UNNAMED
@@ -122,9 +122,9 @@ class Decision(NamedTuple):
     why: str = ""
 
 
-def keys(result: CaseResult) -> set[Key]:
+def keys(causes: Iterable[Cause]) -> set[Key]:
     """Return the id and the place of every cause."""
-    return set(map(key, result.causes))
+    return set(map(key, causes))
 
 
 def key(cause: Cause) -> Key:
@@ -136,13 +136,13 @@ def decide(before: CaseResult, after: CaseResult, meant: set[Key]) -> Decision:
     """Return what came of edits that were to remove the causes in `meant`."""
     if after.verdict == "error":
         return Decision("refused", f"the port no longer runs: {after.reason.splitlines()[0]}")
-    if left := sorted(meant & keys(after)):
+    if left := sorted(meant & keys(after.causes)):
         return Decision("refused", f"{_said(left[0])} is still there")
     if before.verdict == "diverged" and after.verdict in CLEAN:
         return _varied(before, after) or Decision("accepted")  # what is left was there before, and float32 hides it
-    new = sorted(keys(after) - keys(before))
-    found_at_first = {key(cause) for cause in after.causes if cause.id in UNNAMED or cause.changes}
-    if named := [each for each in new if each not in found_at_first]:
+    new = sorted(keys(after.causes) - keys(before.causes))
+    by_experiment = keys(cause for cause in after.causes if cause.id in UNNAMED or cause.changes)
+    if named := [each for each in new if each not in by_experiment]:
         return Decision("refused", f"it brings in {_said(named[0])}")
     if new and (before.verdict in CLEAN or {where for _, where in new} & {at for _, at in meant}):
         return Decision("refused", f"it brings in {_said(new[0])}")

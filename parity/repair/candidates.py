@@ -51,15 +51,10 @@ def read(file: PairFile, root: Path, folder: Path) -> Port | None:
 
 def edits(cause: Cause, port: Port) -> list[Edit]:
     """Return the edits that may remove a cause, in the order in which they should be tried."""
-    found = [
-        change
-        for sought in _sought(cause, port)
-        for each in _places(sought, port)
-        if (change := edit(each, sought.setting.new, port.root))
-    ]
+    set_to = ((origin, sought.setting.new) for sought in _sought(cause, port) for origin in _places(sought, port))
     written = itertools.chain(_in_class(cause, port), _in_code(cause, port.root), lacking(cause, port.root))
-    found += [change for place, text in written if (change := edit(place, Expression(text), port.root))]
-    return list(dict.fromkeys(found))
+    wanted = itertools.chain(set_to, ((span, Expression(text)) for span, text in written))
+    return list(dict.fromkeys(filter(None, (edit(where, value, port.root) for where, value in wanted))))
 
 
 def _in_class(cause: Cause, port: Port) -> Iterator[tuple[Place, str]]:
@@ -117,10 +112,9 @@ def _sought(cause: Cause, port: Port) -> Iterator[_Sought]:
 
 
 def _places(sought: _Sought, port: Port) -> Iterator[Place]:
-    pair = port.file.pair
-    setting, builder, kwargs = sought.setting, pair.keras, [*pair.kwargs, *pair.keras_kwargs]
-    path = (port.file.path or Path()).absolute()
-    places = Places(setting, port.root, builder, kwargs, path)
+    setting, pair, path = sought.setting, port.file.pair, (port.file.path or Path()).absolute()
+    context = port.root, pair.keras, [*pair.kwargs, *pair.keras_kwargs], path
+    places = Places(setting, *context)
     # A framework may make the object itself, of what stands on the user's line: a Bidirectional copies its layer.
     for line in (sought.line, *(made.source for made, _ in sought.made if not made.calls)):
         name, _, number = line.rpartition(":")
@@ -130,7 +124,7 @@ def _places(sought: _Sought, port: Port) -> Iterator[Place]:
         yield from places.of_object(made, owners)
         for level, owner in enumerate(owners):  # a layer of a library, made of an argument of a similar name
             similar = tuple(each for each in (*owner.positional, *owner.keywords) if each.endswith(setting.names))
-            outer = Places(setting._replace(names=similar), port.root, builder, kwargs, path)
+            outer = Places(setting._replace(names=similar), *context)
             yield from outer.of_object(owner, owners[level + 1 :]) if similar else []
 
 

@@ -84,7 +84,7 @@ def with_argument(text: str, key: str, value: Any) -> str | None:
     wanted = {**table, "pair": {**given, "keras_kwargs": {**given.get("keras_kwargs", {}), key: value}}}
     written = f"{key} = {_toml(value)}"
     entry = re.compile(rf"(?<![\w.-]){re.escape(key)}\s*=\s*[^,}}#\n]*[^,}}#\s]")
-    attempts = [f"{text[: found.start()]}{written}{text[found.end() :]}" for found in entry.finditer(text)]
+    attempts = [f"{text[: match.start()]}{written}{text[match.end() :]}" for match in entry.finditer(text)]
     attempts.append(re.sub(r"(keras_kwargs\s*=\s*\{)", rf"\g<1> {written},", text, count=1))
     attempts.append(re.sub(r"(\[pair\.keras_kwargs\][^\n]*\n)", rf"\g<1>{written}\n", text, count=1))
     attempts.append(re.sub(r"(\[pair\][^\n]*\n)", rf"\g<1>keras_kwargs = {{ {written} }}\n", text, count=1))

@@ -160,13 +160,13 @@ class _Guilty:
     def _weights(self, module: str) -> Arrays:
         """Return torch's weights below a module as they were before the step, by their names within it."""
         state = self.traces["torch"].open("high", keys.step_file(self.step - 1)) if self.step else {}
-        found = {name: np.asarray(array) for name, array in self.initial.items()}
+        tensors = {name: np.asarray(array) for name, array in self.initial.items()}
         for key, array in state.items():
             kind, name = keys.split(key)
             if kind in ("parameter", "buffer"):
-                found[name] = array
+                tensors[name] = array
         prefix = f"{module}." if module else ""
-        below = {name.removeprefix(prefix): array for name, array in found.items() if name.startswith(prefix)}
+        below = {name.removeprefix(prefix): array for name, array in tensors.items() if name.startswith(prefix)}
         return {name: array.astype(np.float64) if array.dtype.kind == "f" else array for name, array in below.items()}
 
     def _keras_weights(self) -> Iterator[tuple[str, Array]]:

@@ -107,9 +107,9 @@ def lacking(cause: Cause, root: Path) -> Iterator[tuple[Place, str]]:
     """
     # The likeliest first: a function is lacking where its result would be used, an operand where the other one is made.
     lines = cause.lines[::-1] if cause.id == WIRING else cause.lines
-    found = [each for line in lines for each in _on_line(cause, line, root)]
+    edits = [each for line in lines for each in _on_line(cause, line, root)]
     for is_alias in (True, False):
-        yield from ((place, text) for alias, place, text in found if alias == is_alias)
+        yield from ((place, text) for alias, place, text in edits if alias == is_alias)
 
 
 def _on_line(cause: Cause, line: str, root: Path) -> Iterator[tuple[bool, Place, str]]:

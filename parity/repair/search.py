@@ -4,6 +4,7 @@ Every trial is a whole comparison of the pair, in a copy of the user's folder. A
 and nothing new came; the port is then read anew, until it matches or no edit is left to try.
 """
 
+import itertools
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from parity.core.wording import listed
 from parity.pairs.compare import compared
 from parity.pairs.file import PairFile
 from parity.repair import candidates
-from parity.repair.arguments import Decision, Key, decide, key
+from parity.repair.arguments import Decision, decide, key, keys
 from parity.repair.candidates import Port
 from parity.repair.edit import Edit, copy_folder, diff_of, spliced
 from parity.results import CaseResult, Cause, Repair, TriedEdit
@@ -24,6 +25,7 @@ from parity.runtime.runner import Worker
 
 MOST_TRIALS = 24  # comparisons; each takes as long as that of the pair
 Identity = tuple[Any, ...]
+Wishes = dict[Edit, list[Cause]]  # edits, each with the causes that it is to remove
 
 
 class State(NamedTuple):
@@ -33,17 +35,6 @@ class State(NamedTuple):
     arguments: dict[str, Any]
     result: CaseResult
     port: Port | None
-
-
-class Wish(NamedTuple):
-    """An edit, and the causes that it is to remove."""
-
-    edit: Edit
-    causes: tuple[Cause, ...]
-
-    @property
-    def keys(self) -> set[Key]:
-        return {key(cause) for cause in self.causes}
 
 
 class Repairing:
@@ -70,51 +61,51 @@ class Repairing:
             diff.write_bytes(diff_of(self.root, state.changed, self.accepted).encode())
         except OSError as error:
             raise UsageError(f"--repair: {diff} cannot be written: {error.strerror}") from None
-        found, left = state.result.verdict, self._left(state)
-        return Repair(file=str(diff), root=str(self.root), verdict=found, edits=self.tried, left=left)
+        verdict, left = state.result.verdict, self._left(state)
+        return Repair(file=str(diff), root=str(self.root), verdict=verdict, edits=self.tried, left=left)
 
-    def _wishes(self, state: State) -> list[Wish]:
-        """Return for each cause the first edit that was not refused, each edit once."""
-        causes: dict[Edit, list[Cause]] = {}
+    def _wishes(self, state: State) -> Wishes:
+        """Return for each cause the first edit that was not refused."""
+        wishes: Wishes = {}
         for cause in state.result.causes if state.port else ():
             edits = sorted(self._edits(state, cause), key=lambda each: _identity(each, cause) in self._uncertain)
             if edits:
-                causes.setdefault(edits[0], []).append(cause)
-        return [Wish(edit, tuple(each)) for edit, each in causes.items()]
+                wishes.setdefault(edits[0], []).append(cause)
+        return wishes
 
     def _edits(self, state: State, cause: Cause) -> list[Edit]:
         edits = candidates.edits(cause, state.port) if state.port else []
         return [each for each in edits if _identity(each, cause) not in self._refused]
 
-    def _improved(self, state: State, wishes: list[Wish]) -> State:
+    def _improved(self, state: State, wishes: Wishes) -> State:
         """Return the state with the edits that are accepted: all together, or else one of them."""
         if len(wishes) > 1 and (together := self._try(state, wishes)) and together[1].outcome == "accepted":
-            for wish in wishes:
-                self._note(wish, together[1])
+            for edit, causes in wishes.items():
+                self._note(edit, causes, together[1])
             return together[0]
-        for wish in wishes:
-            identities = {_identity(wish.edit, cause) for cause in wish.causes}
-            trial = self._try(state, [wish])
+        for edit, causes in wishes.items():
+            identities = {_identity(edit, cause) for cause in causes}
+            trial = self._try(state, {edit: causes})
             if trial is None and self._trials >= MOST_TRIALS:
                 return state
             after, decision = trial or (state, Decision("refused", "its changes overlap"))
-            better = (edit for cause in wish.causes for edit in self._edits(state, cause) if edit != wish.edit)
+            better = (each for cause in causes for each in self._edits(state, cause) if each != edit)
             if decision.outcome == "uncertain" and not identities <= self._uncertain and any(better):
                 self._uncertain |= identities  # accepted only if no other edit is better
                 continue
-            self._note(wish, decision)
+            self._note(edit, causes, decision)
             if decision.outcome != "refused":
                 return after
             self._refused |= identities
         return state
 
-    def _try(self, state: State, wishes: list[Wish]) -> tuple[State, Decision] | None:
+    def _try(self, state: State, wishes: Wishes) -> tuple[State, Decision] | None:
         """Compare the pair with some edits; None if they cannot be made together, or there were too many trials."""
-        changed = self._changed(state, [wish.edit for wish in wishes])
+        changed = self._changed(state, list(wishes))
         if changed is None or self._trials >= MOST_TRIALS:
             return None
         self._trials += 1
-        arguments = state.arguments | {wish.edit.key: wish.edit.value for wish in wishes if wish.edit.key}
+        arguments = state.arguments | {edit.key: edit.value for edit in wishes if edit.key}
         folder = self.scratch / f"trial{self._trials}"
         copy_folder(self.root, folder / "copy", changed)
         file = moved(self.file, self.root, folder / "copy", arguments)
@@ -123,7 +114,7 @@ class Repairing:
         except UsageError as error:
             result = CaseResult(case=self.file.case.name, verdict="error", reason=str(error))
         result.reason = result.reason.replace(f"{folder / 'copy'}/", "")
-        decision = decide(state.result, result, set().union(*(wish.keys for wish in wishes)))
+        decision = decide(state.result, result, keys(itertools.chain(*wishes.values())))
         after = State(changed, arguments, result, candidates.read(file, folder / "copy", folder / "traces"))
         shutil.rmtree(folder / "traces", ignore_errors=True)  # the next trial may need the disk space
         return after, decision
@@ -139,9 +130,9 @@ class Repairing:
                 return None
         return changed
 
-    def _note(self, wish: Wish, decision: Decision) -> None:
-        edit, cause, accepted = wish.edit, wish.causes[0], decision.outcome != "refused"
-        where = listed([each.where for each in wish.causes], 1)
+    def _note(self, edit: Edit, causes: list[Cause], decision: Decision) -> None:
+        cause, accepted = causes[0], decision.outcome != "refused"
+        where = listed([each.where for each in causes], 1)
         self.tried.append(
             TriedEdit(
                 file=edit.path.as_posix(),

@@ -157,15 +157,15 @@ def parameters(function: Function) -> list[cst.Param]:
     return [*given.posonly_params, *given.params, *given.kwonly_params]
 
 
-def argument(call: cst.Call, name: str, place: int | None) -> cst.BaseExpression | None:
+def argument(call: cst.Call, name: str, position: int | None) -> cst.BaseExpression | None:
     """Return the value that a call gives to a parameter, by its name or its place among those by position."""
     by_name = next((arg.value for arg in call.args if arg.keyword and arg.keyword.value == name), None)
-    if by_name is not None or place is None:
+    if by_name is not None or position is None:
         return by_name
     ordered = [arg for arg in call.args if arg.keyword is None and arg.star != "**"]
-    if any(arg.star for arg in ordered[: place + 1]) or place >= len(ordered):
+    if any(arg.star for arg in ordered[: position + 1]) or position >= len(ordered):
         return None
-    return ordered[place].value
+    return ordered[position].value
 
 
 def parameter(function: Function, name: str) -> cst.Param | None:

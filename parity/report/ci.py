@@ -42,13 +42,12 @@ def tests_of_cases(report: Report, strict: bool) -> list[Test]:
         suite, _, name = case.case.rpartition("/")
         state = STATES.get(case.verdict, "passed")
         first = case.first_divergence
-        place = words.divergence(first) if first and first.reason == case.reason else ""
-        message = ": ".join(filter(None, (case.verdict, place, case.reason)))
+        where = words.divergence(first) if first and first.reason == case.reason else ""
+        message = ": ".join(filter(None, (case.verdict, where, case.reason)))
         if state == "passed" and strict and (case.verdict == "subprecision" or case.findings):
             state = "failure"
             message = message if case.verdict == "subprecision" else case.findings[0].message
         text = terminal.text(case) if state in ("failure", "error") else ""
-        message = message if state != "passed" else ""
         tests.append(Test(suite, name, state, message, text, sum(case.seconds.values())))
     return [*tests, Test("parity", "the whole run", "error", report.error)] if report.error else tests
 
@@ -74,13 +73,7 @@ def _writable(text: str) -> str:
     return UNWRITABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-class Remark(NamedTuple):
-    """Something that is said of a line of a file; `source` is "file:line", `rule` the id of the cause or finding."""
-
-    rule: str
-    level: Level
-    message: str
-    source: str
+Remark = dict[str, Any] | None  # a result of SARIF, if it has a file and a line
 
 
 def remarks_of_causes(report: Report) -> list[Remark]:
@@ -90,30 +83,33 @@ def remarks_of_causes(report: Report) -> list[Remark]:
         level: Level = "error" if case.verdict == "diverged" else "warning"
         for cause in filter(lambda each: each.source, case.causes):
             said = ": ".join(filter(None, (case.case, cause.where, sides_in_words(cause))))
-            remarks.append(Remark(cause.id, level, f"{said}. {cause.evidence}", cause.source))
+            remarks.append(remark(cause.id, level, f"{said}. {cause.evidence}", cause.source))
     return remarks
 
 
-def sarif(remarks: Sequence[Remark]) -> str:
+def sarif(remarks: Iterable[Remark]) -> str:
     """Return the JSON text; remarks without a file and a line are left out."""
-    lines = [(remark, *remark.source.rpartition(":")[::2]) for remark in remarks]
-    known = [(remark, Path(file), int(line)) for remark, file, line in lines if file and line.isdecimal() and int(line)]
-    results = [_result(*each) for each in known]
+    results = list(filter(None, remarks))
     rules = [{"id": rule} for rule in sorted({result["ruleId"] for result in results})]
     driver = {"name": "framework-parity", "version": __version__, "rules": rules}
     run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
 
 
-def _result(remark: Remark, path: Path, line: int) -> dict[str, Any]:
+def remark(rule: str, level: Level, message: str, source: str) -> Remark:
+    """Return what is said of a line of a file; `source` is "file:line", `rule` the id of the cause or finding."""
+    file, _, line = source.rpartition(":")
+    if not file or not line.isdecimal() or not int(line):
+        return None
+    path = Path(file)
     if path.is_absolute() and path.is_relative_to(Path.cwd()):
         path = path.relative_to(Path.cwd())
     uri = path.as_uri() if path.is_absolute() else quote(path.as_posix())
-    location = {"artifactLocation": {"uri": uri}, "region": {"startLine": line}}
+    location = {"artifactLocation": {"uri": uri}, "region": {"startLine": int(line)}}
     return {
-        "ruleId": remark.rule,
-        "level": remark.level,
-        "message": {"text": remark.message},
+        "ruleId": rule,
+        "level": level,
+        "message": {"text": message},
         "locations": [{"physicalLocation": location}],
     }
 
@@ -163,8 +159,8 @@ def block(text: str) -> str:
 def _first(case: CaseResult, report: Report) -> Iterator[str]:
     """Yield what a reader should see first: where a case differs, the values, the cause, and what to do."""
     first = case.first_divergence
-    place = f", {words.when(first)}: {_tensor(first)}" if first else ""
-    yield f"**{escaped(case.case)}**: {case.verdict}{place}"
+    where = f", {words.when(first)}: {_tensor(first)}" if first else ""
+    yield f"**{escaped(case.case)}**: {case.verdict}{where}"
     reason = first.reason if first else case.reason
     yield escaped(f"{reason} {words.meaning(reason)}")
     if first and any(side.value is not None for side in first.sides.values()):

@@ -151,9 +151,6 @@ def _writable(value: Any) -> Any:
     return value
 
 
-UNBROKEN: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}  # so that paths can be copied
-
-
 class Console(rich.console.Console):
     """A rich console that prints text without markup; `pipe_width` is its width if the output is no terminal."""
 
@@ -164,10 +161,11 @@ class Console(rich.console.Console):
 
     def fold(self, text: str, **options: Any) -> None:
         """Print lines of text, folded to the console's width, each with its indentation."""
+        # Words are never broken, so that paths can be copied.
+        wrapper = textwrap.TextWrapper(self.width, break_long_words=False, break_on_hyphens=False)
         for line in text.splitlines():
-            indent = " " * (len(line) - len(line.lstrip()))
-            folded = textwrap.wrap(line, self.width, subsequent_indent=indent, **UNBROKEN)
-            self.print("\n".join(folded), soft_wrap=True, **options)
+            wrapper.subsequent_indent = " " * (len(line) - len(line.lstrip()))
+            self.print(wrapper.fill(line), soft_wrap=True, **options)
 
     def on_broken_pipe(self) -> None:
         """Raise BrokenPipeError again; rich itself would exit with status 1, which here means "diverged"."""

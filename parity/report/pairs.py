@@ -80,7 +80,7 @@ def coverage_lines(case: CaseResult) -> Iterator[str]:
         yield f"{line}; not reached: {places}" if missed else line
 
 
-def _variations(variations: list[Variation], told: str) -> Iterator[str]:
+def _variations(variations: list[Variation], reason_of_case: str) -> Iterator[str]:
     if [variation.name for variation in variations] == ["all"]:
         yield f"no variations: {variations[0].skipped}"
         return
@@ -92,7 +92,7 @@ def _variations(variations: list[Variation], told: str) -> Iterator[str]:
         parts.append(f"{len(left)} left out ({reasons})")
     yield f"{count(len(variations), 'variation')}: {', '.join(parts)}"
     for variation in variations:
-        if variation.verdict in RANKING[2:] and f" {variation.name}: " not in told:
+        if variation.verdict in RANKING[2:] and f" {variation.name}: " not in reason_of_case:
             reason = textwrap.shorten(variation.reason, LONGEST, placeholder=" ...")
             yield f"  {variation.name}: {variation.verdict}: {reason}"
 

@@ -94,8 +94,8 @@ class Printed:
         """Return one line of the table: names of cases are folded where they do not fit, and no number is cut off."""
         table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, show_header=False)
         shown = [cell for cell, width in zip(cells, self._widths, strict=True) if width]
-        for place, width in enumerate(width for width in self._widths if width):
-            left, last = place in (0, 1, len(self._widths) - 1), place == len(shown) - 1
+        for column, width in enumerate(width for width in self._widths if width):
+            left, last = column in (0, 1, len(self._widths) - 1), column == len(shown) - 1
             least = None if last else width  # so that lines end without spaces
             table.add_column(justify="left" if left else "right", min_width=least, max_width=width, overflow="fold")
         table.add_row(*shown, style=style)

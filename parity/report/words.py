@@ -88,11 +88,11 @@ def next_step(case: CaseResult | None, report: Report) -> str:
     cause = next((cause for cause in case.causes if cause.id not in UNNAMED), None)
     is_own = case.case.startswith("pair/")
     if cause is not None:
-        place, values = f"in {cause.source}" if cause.source else f"at {cause.where}", list(sides_of(cause).values())
+        at, values = f"in {cause.source}" if cause.source else f"at {cause.where}", list(sides_of(cause).values())
         wanted = f": {values[0]} instead of {values[1]}" if len(values) == 2 else ""
         accept = ", or accept the difference with --accept" if case.suggestions else ""
         more = f" With --repair=FILE.diff the edit is found and tried for you{accept}." if is_own else ""
-        return f"Change the port's {cause.id.replace('.', ' ').replace('_', ' ')} {place}{wanted}.{more}"
+        return f"Change the port's {cause.id.replace('.', ' ').replace('_', ' ')} {at}{wanted}.{more}"
     if case.verdict == "inconclusive":
         return "Give the case inputs, weights or steps with which it can be judged, then run it again."
     first = case.first_divergence
@@ -160,8 +160,8 @@ def not_compared(case: CaseResult) -> list[str]:
     if extent is None:
         nothing = case.verdict in ("error", "skipped")
         return [f"nothing was compared: {case.reason}"] if nothing else case.not_compared
-    found = [f"not run: {mode} ({reason})" for mode, reason in extent.not_run.items()]
+    lines = [f"not run: {mode} ({reason})" for mode, reason in extent.not_run.items()]
     for side, names in extent.not_promoted.items():
-        found.append(f"{side} computed less than float64 in its high run in {', '.join(names)}")
-    found += [f"not promoted to float64: {note}" for note in case.lifted if STAY_ROUNDED in note]
-    return [*found, *case.not_compared]
+        lines.append(f"{side} computed less than float64 in its high run in {', '.join(names)}")
+    lines += [f"not promoted to float64: {note}" for note in case.lifted if STAY_ROUNDED in note]
+    return [*lines, *case.not_compared]

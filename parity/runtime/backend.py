@@ -96,9 +96,9 @@ class Backend:
     def ready(self, group: Group) -> list[Child]:
         """Return the group's processes, with their framework imported. Raises BackendError and MissingError."""
         if group not in self._groups:
-            for other in list(self._groups):
-                if other.devices != group.devices or min(other.ranks, group.ranks) > 1:
-                    self._stop(other)  # later jobs are unlikely to need it
+            for running in list(self._groups):
+                if running.devices != group.devices or min(running.ranks, group.ranks) > 1:
+                    self._stop(running)  # later jobs are unlikely to need it
             shared = environment(self.folder, self.kind, self.threads, self.python) | self.variables
             shared["PARITY_DEVICES"] = str(Devices(self.kind, group.devices or group.ranks))
             shares = may_share(self.name, self.kind, group.ranks)

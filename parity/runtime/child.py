@@ -158,14 +158,14 @@ class ForkServer:
     def fork(self, name: str, variables: dict[str, str], log: Path) -> Child:
         """Return a new process with these environment variables. Raises BackendError if the server has ended."""
         (jobs, stdin), (stdout, said) = os.pipe(), os.pipe()
-        told, telling = socket.socketpair(type=socket.SOCK_SEQPACKET)
+        ends, telling = socket.socketpair(type=socket.SOCK_SEQPACKET)
         try:
             with telling, log.open("ab") as stderr:
                 given = [jobs, said, stderr.fileno(), telling.fileno()]
                 socket.send_fds(self._requests, [msgspec.json.encode(variables)], given)
-            process = _Forked(told, stdin, stdout)
+            process = _Forked(ends, stdin, stdout)
         except (OSError, ValueError):
-            told.close()
+            ends.close()
             os.close(stdin)
             os.close(stdout)
             ended = f"the process that was to fork it has ended{self._child.last_lines() if self._child else ''}"

@@ -102,10 +102,10 @@ def record(job: Job, side: Side) -> None:
         return
     parts = [part]
     while len(parts) < rank.of:
-        if (other := manifest.read_part(folder, len(parts), Part)) is None:
+        if (further := manifest.read_part(folder, len(parts), Part)) is None:
             time.sleep(POLL)
         else:
-            parts.append(other)
+            parts.append(further)
     accounts = [each.account for each in parts]
     by_file: dict[str, Any] = {field: _merged(each.by_file[field] for each in parts) for field in part.by_file}
     written = {name.split("/")[1] for name in by_file["files"]}

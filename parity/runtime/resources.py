@@ -142,7 +142,7 @@ def in_turn(case: Case, size: Size) -> bool:
 
 def _needed(case: Case, size: Size) -> int:
     """Return the bytes of memory that a side takes at least."""
-    of_training = size.trained * (_differentiates(case) + _slots(case))
+    of_training = size.trained * (_differentiates(case) + slots(case))
     return BYTES["high"] * (size.weights + of_training + size.activations)
 
 
@@ -151,7 +151,7 @@ def _traced(case: Case, size: Size) -> int:
     whole = min(case.steps, 2)
     gradients = (whole + max(case.steps - 2, 0) // case.every) * size.trained * _differentiates(case)
     elements = size.weights + whole * size.activations + gradients
-    evaluated = whole * (size.weights + _slots(case) * size.trained) + size.activations
+    evaluated = whole * (size.weights + slots(case) * size.trained) + size.activations
     return elements + (evaluated if case.model.trains else 0)
 
 
@@ -160,7 +160,7 @@ def _differentiates(case: Case) -> bool:
     return not isinstance(case.model, Pair) or case.model.backward
 
 
-def _slots(case: Case) -> int:
+def slots(case: Case) -> int:
     """Return how many tensors an optimizer keeps for each weight; 0 for a user's own, which is unknown."""
     train = case.model.train if isinstance(case.model, Pair) else None
     if isinstance(case.model, Pair) and (train is None or train.torch_optimizer):

@@ -18,6 +18,7 @@ from typing import NamedTuple, Self, TypeVar
 from parity.config.devices import Kind
 from parity.config.sides import Side as PairSide
 from parity.core.errors import BackendError, MissingError
+from parity.core.groups import by_key
 from parity.runtime.backend import PATIENCE, Backend
 from parity.runtime.child import ENDING
 from parity.runtime.job import Answer, Work
@@ -168,7 +169,8 @@ class Runner(contextlib.AbstractContextManager["Runner"]):
 
     def doing(self) -> dict[str, str]:
         """Return the names of the cases that each side is running."""
-        return {side.name: ", ".join(self._turns.doing(side)) for side in self.sides}
+        names = by_key((side, job.case.name) for side, job in self._turns.running if job.case)
+        return {side.name: ", ".join(names.get(side, ())) for side in self.sides}
 
 
 class _Request(NamedTuple):
@@ -185,7 +187,7 @@ class _Turns:
         self._most = most
         self._changed = threading.Condition()
         self._waiting: list[_Request] = []
-        self._running: list[_Request] = []
+        self.running: list[_Request] = []
         self._closed = False
 
     @contextlib.contextmanager
@@ -196,10 +198,10 @@ class _Turns:
             self._waiting.append(request)
             while not self._closed and not self._is_next(request):
                 self._changed.wait(WAKE)  # in short pieces, so that the main thread can handle signals
-            self._waiting = [other for other in self._waiting if other is not request]
+            self._waiting = [each for each in self._waiting if each is not request]
             if self._closed:
                 raise BackendError(f"{side.name}: {ENDING}")
-            self._running.append(request)
+            self.running.append(request)
             backend = side.take(job)
             self._changed.notify_all()  # there may be room for the next one as well
         try:
@@ -207,7 +209,7 @@ class _Turns:
         finally:
             with self._changed:
                 side.idle.insert(0, backend)
-                self._running = [other for other in self._running if other is not request]
+                self.running = [each for each in self.running if each is not request]
                 self._changed.notify_all()
 
     def close(self) -> None:
@@ -216,16 +218,12 @@ class _Turns:
             self._closed = True
             self._changed.notify_all()
 
-    def doing(self, side: Side) -> list[str]:
-        """Return the names of the cases that a side is running."""
-        return [request.job.case.name for request in self._running if request.side is side and request.job.case]
-
     def _is_next(self, request: _Request) -> bool:
         """Return whether a job may run now: it has waited for the longest of those for which a process is idle.
 
         Jobs of the pair that has last run there come first. Where no process is idle, another may be started for it.
         """
-        if len(self._running) >= self._most:
+        if len(self.running) >= self._most:
             return False
         jobs = Counter(id(waiting.side) for waiting in self._waiting)
         able = [waiting for waiting in self._waiting if waiting.side.idle]

@@ -60,26 +60,26 @@ def forks(imports: Callable[[], None] = lambda: None) -> None:
             variables, descriptors, *_ = socket.recv_fds(requests, REQUEST, 4)
             if not variables:
                 os._exit(0)
-            told = socket.socket(fileno=descriptors.pop())
+            asker = socket.socket(fileno=descriptors.pop())
             if not (pid := os.fork()):
                 answers.close()
-                for unused in (requests, told, *(other for _, other in running.values())):
+                for unused in (requests, asker, *(further for _, further in running.values())):
                     unused.close()
                 for descriptor in running:
                     os.close(descriptor)
                 return _become(msgspec.json.decode(variables, type=dict[str, str]), descriptors)
             os.setpgid(pid, pid)
-            running[process := os.pidfd_open(pid)] = pid, told
-            socket.send_fds(told, [str(pid).encode()], [process])
+            running[process := os.pidfd_open(pid)] = pid, asker
+            socket.send_fds(asker, [str(pid).encode()], [process])
             for each in descriptors:
                 os.close(each)
 
 
-def _tell_end(pid: int, told: socket.socket) -> None:
+def _tell_end(pid: int, asker: socket.socket) -> None:
     """Reap a process that has ended, and tell its status, if anybody still wants to know it."""
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    with told, contextlib.suppress(OSError):
-        told.send(str(status).encode())
+    with asker, contextlib.suppress(OSError):
+        asker.send(str(status).encode())
 
 
 def _become(variables: dict[str, str], descriptors: Sequence[int]) -> None:

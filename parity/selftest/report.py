@@ -156,9 +156,9 @@ def _page(selftest: Selftest) -> str:
     facts = document(selftest)
     banner = html.Banner(selftest.verdict, words.MARKS[selftest.verdict], headline(selftest), selftest.command)
     sections = [
-        html.Section("overview", "Overview", html.part("selftest_overview", **facts)),
-        html.Section("faults", "Planted faults", html.part("selftest_faults", faults=facts["faults"])),
-        html.Section("clean", "Clean runs", html.part("selftest_clean", clean=facts["clean"])),
+        ("overview", "Overview", html.part("selftest_overview", **facts)),
+        ("faults", "Planted faults", html.part("selftest_faults", faults=facts["faults"])),
+        ("clean", "Clean runs", html.part("selftest_clean", clean=facts["clean"])),
     ]
     return html.render("Parity self-test", banner, sections, facts)
 

@@ -27,7 +27,6 @@ from parity.verdict.steps import Step, StepTensor, is_whole
 from parity.verdict.stream import BLOCK
 
 LOSS = keys.key("loss", "loss")
-ONE_BATCH = "a built-in case has one batch size"
 WIDTH: Final = 8  # bytes of a float64
 SAMPLE: Final = 4096  # elements that are looked at
 ENOUGH: Final = 16  # elements that must have float32's full precision: whole numbers and the like say nothing
@@ -97,7 +96,7 @@ def _not_run(reference: Trace) -> dict[str, str]:
     elif not any(file.endswith(keys.step_file(case.steps)) for file in reference.manifest.files):
         reasons[EVALUATION] = "only training steps were recorded"
     if not isinstance(case.model, Pair):
-        reasons[BATCHES] = ONE_BATCH
+        reasons[BATCHES] = "a built-in case has one batch size"
     return reasons
 
 
@@ -112,13 +111,13 @@ def not_promoted(name: str, files: Step) -> tuple[bool, bool]:
     if both have such values, the module's input has none, and the witness, which begins an ulp away, has them too.
     """
     key = keys.key("activation", name)
-    found = [file.get(key) for file in files.highs]
-    narrow = [array is not None and not is_whole(array) and array.dtype.itemsize < WIDTH for array in found]
-    (reference, candidate), other = map(_rounded, found), list(map(_is_other, found))
+    outputs = [file.get(key) for file in files.highs]
+    narrow = [array is not None and not is_whole(array) and array.dtype.itemsize < WIDTH for array in outputs]
+    (reference, candidate), is_wide = map(_rounded, outputs), list(map(_is_other, outputs))
     # A module rounds whose input has values that are no float32's, and whose output in the witness has none.
     given, witness = files.reference_high.get(keys.key("input", name)), (files.witness or {}).get(key)
     both = reference and candidate and _is_other(given) and _rounded(witness)
-    return narrow[0] or both or (reference and other[1]), narrow[1] or both or (candidate and other[0])
+    return narrow[0] or both or (reference and is_wide[1]), narrow[1] or both or (candidate and is_wide[0])
 
 
 def _is_other(array: Array | None) -> bool:
@@ -144,19 +143,19 @@ def _sample(array: Array) -> Array:
     return values[np.isfinite(values)]
 
 
-def furthest(one: Array, other: Array, magnitude: float = np.inf) -> list[int]:
+def furthest(left: Array, right: Array, *, magnitude: float) -> list[int]:
     """Return where two arrays of one shape differ most, among elements up to `magnitude`; NaN counts as infinite."""
-    largest, place, start = -1.0, 0, 0
-    for parts in blocks(one, other, size=BLOCK):
+    largest, position, start = -1.0, 0, 0
+    for parts in blocks(left, right, size=BLOCK):
         a, b = (part.astype(np.float64) for part in parts)
         with np.errstate(invalid="ignore", over="ignore"):
             same = (a == b) | (np.isnan(a) & np.isnan(b))
             same |= np.fmax(np.abs(a), np.abs(b)) > magnitude
             apart = np.where(same, 0.0, np.nan_to_num(np.abs(a - b), nan=np.inf))
         if apart.max() > largest:
-            largest, place = float(apart.max()), start + int(apart.argmax())
+            largest, position = float(apart.max()), start + int(apart.argmax())
         start += len(a)
-    return [int(i) for i in np.unravel_index(place, one.shape)] if one.size else []
+    return [int(i) for i in np.unravel_index(position, left.shape)] if left.size else []
 
 
 def describe(array: Array, index: list[int] | None) -> Side:

@@ -30,7 +30,7 @@ def against_single(single: Trace, trace: Trace, witness: Trace | None) -> Agains
     `single`: the trace of the baseline, or of another distributed training that should equal it. `witness`: a trace of
     the baseline that holds the witness run, or None. Raises TraceError.
     """
-    found = Against()
+    against = Against()
     rule = Rule(trace.case.precision)
     before: Step | None = None
     recorded = 0
@@ -43,34 +43,34 @@ def against_single(single: Trace, trace: Trace, witness: Trace | None) -> Agains
             witness.open("witness", stem) if witness else None,
         )
         number = keys.step_of(stem)
-        place = "before the first step" if number is None else f"step {number}"
+        when = "before the first step" if number is None else f"step {number}"
         for key in step.reference_high:
             kind, name = keys.split(key)
             if kind not in SAME or name.endswith(keys.LOCAL):
                 continue
             if mismatch := step.mismatch(key, (single.case.strategy, trace.case.strategy)):
-                _note(found, place, key, TensorVerdict("diverged", None, by_bits=False), mismatch)
+                _note(against, when, key, TensorVerdict("diverged"), mismatch)
                 continue
             spread = kernel.measure(step.runs(key), rule.low)
             if kind == "parameter" and before is not None:
                 update = kernel.measure(step.changes(key, before), rule.low)
                 stored = spread.scale * max((number or 0) - recorded, 1)
-                _note(found, place, keys.key(keys.UPDATE, name), rule.high(update, stored))
-            _note(found, place, key, rule.high(spread))
+                _note(against, when, keys.key(keys.UPDATE, name), rule.high(update, stored))
+            _note(against, when, key, rule.high(spread))
         if any(key.startswith("parameter/") for key in step.reference_high):
             before, recorded = step, number or 0
-    return found
+    return against
 
 
-def _note(found: Against, place: str, key: str, judgement: TensorVerdict, reason: str = "") -> None:
-    found.compared += 1
-    if judgement.verdict != "match" and found.verdict == "match":
+def _note(against: Against, when: str, key: str, judgement: TensorVerdict, reason: str = "") -> None:
+    against.compared += 1
+    if judgement.verdict != "match" and against.verdict == "match":
         why = reason or f"{max(judgement.bits or 0.0, 0.0):.1f} bits"
-        found.reason = f"{place}: {in_words(*keys.split(key))}: {why}"
-    found.verdict = worst([found.verdict, judgement.verdict])
+        against.reason = f"{when}: {in_words(*keys.split(key))}: {why}"
+    against.verdict = worst([against.verdict, judgement.verdict])
     bits = judgement.bits
-    if judgement.by_bits and bits is not None and (found.worst_bits is None or bits < found.worst_bits):
-        found.worst_bits, found.worst_name = bits, key
+    if judgement.by_bits and bits is not None and (against.worst_bits is None or bits < against.worst_bits):
+        against.worst_bits, against.worst_name = bits, key
 
 
 def _whole(trace: Trace, run: str, stem: str) -> Tensors:
@@ -102,12 +102,12 @@ def across(reference: Trace, candidate: Trace) -> CaseResult:
     single, trace = sorted((reference, candidate), key=lambda trace: trace.case.distribution.is_distributed)
     _check(single, trace)
     witness = single if "witness" in single.manifest.runs else None
-    found = against_single(single, trace, witness)
+    outcome = against_single(single, trace, witness)
     return CaseResult(
         case=f"{_spread(trace.case)} against {_spread(single.case)}",
-        verdict=found.verdict,
-        reason=found.reason,
-        against_single={trace.backend: found},
+        verdict=outcome.verdict,
+        reason=outcome.reason,
+        against_single={trace.backend: outcome},
         devices={"reference": single.manifest.layout.devices, "candidate": trace.manifest.layout.devices},
     )
 
@@ -120,10 +120,10 @@ def _check(single: Trace, trace: Trace) -> None:
             f"the traces are of {precisions[0]} and {precisions[1]}: weights and data are rounded to the run "
             f"precision, so that the float64 runs differ too {folders}; record both with the same --precision"
         )
-    one, other = _alone(single.case), _alone(trace.case)
-    if one != other:
+    left, right = _alone(single.case), _alone(trace.case)
+    if left != right:
         raise TraceError(
-            f"the traces are of different cases: {difference(one, other)} {folders}; those of one framework may "
+            f"the traces are of different cases: {difference(left, right)} {folders}; those of one framework may "
             "differ in strategy, devices and accumulate"
         )
     for each in (single, trace):

@@ -6,7 +6,7 @@ finite, a kind without any tensor to compare, a reference that does not reproduc
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -20,18 +20,10 @@ from parity.trace.manifest import Trace
 from parity.trace.recorder import BEYOND
 from parity.trace.tensorfile import blocks
 from parity.verdict.kernel import Spread
-from parity.verdict.rule import SUBPRECISION, TensorVerdict
 from parity.verdict.steps import Step
 
 CLAIMED: Final = ("activation", "loss", "gradient", "parameter")  # kinds of which a match needs evidence
 FINITE: Final = ("activation", "loss", "gradient", "parameter", "buffer", "optimizer_state")  # kinds that must be so
-
-
-class Lost(NamedTuple):
-    """The verdict on a tensor with NaN or infinity, and the reason."""
-
-    verdict: Verdict
-    reason: str
 
 
 class Evidence:
@@ -46,7 +38,7 @@ class Evidence:
         self._has_outputs = self._outputs_tell = False
         self._outputs_move = False  # whether an output is another when the weights and inputs are nudged
         self._has_gradients = self._gradients_tell = False
-        self._parted: Counter[str] = Counter()  # by kind, the tensors that rounding alone moves visibly
+        self.parted: Counter[str] = Counter()  # by kind, the tensors that rounding alone moves visibly
         self._exploded = False  # whether the losses of both high runs have become infinite or NaN
         # Since when the losses of both low runs are infinite or NaN; from then on they do not show rounding any more.
         self.low_exploded = ""
@@ -68,34 +60,30 @@ class Evidence:
                 self.low_exploded = f"from step {step} on the loss of the {self.low} runs is finite on neither side"
                 self.unjudged.append(self.low_exploded)
 
-    def lost(self, step: int | None, kind: str, spread: Spread) -> Lost | None:
-        """Return the verdict that NaN and infinity force on a tensor; None if they do not matter.
+    def lost(self, step: int | None, kind: str, spread: Spread) -> tuple[Verdict, str]:
+        """Return the verdict that NaN and infinity force on a tensor, and why; a match if they do not matter.
 
         Infinities at the same positions agree, as in a mask, except in a loss or a gradient. After the first step the
         low runs may differ, because when a training explodes one side may do so a step earlier. Once the loss is
         infinite on both sides, it is chance which numbers become infinity and which NaN.
         """
         if kind == "loss" and not self._has_loss and (spread.nans or spread.infinite):
-            return None
+            return "match", ""
         if not spread.same_nonfinite:
             if self._exploded or self.low_exploded:
-                return Lost("inconclusive", "behind a loss that is finite on neither side nothing can be compared")
-            return Lost("diverged", "NaN or infinity at different positions of the float64 runs")
+                return "inconclusive", "behind a loss that is finite on neither side nothing can be compared"
+            return "diverged", "NaN or infinity at different positions of the float64 runs"
         if not (spread.same_nonfinite_low or step):
-            return Lost("diverged", f"NaN or infinity at different positions of the {self.low} runs")
+            return "diverged", f"NaN or infinity at different positions of the {self.low} runs"
         if kind not in FINITE:
-            return None
+            return "match", ""
         if lost := spread.nans + (spread.infinite if kind in ("loss", "gradient") else 0):
             of = f"{count(spread.size, 'number')} {agree(lost, 'is')}"
-            return Lost("inconclusive", f"{lost} of {of} not finite on either side")
+            return "inconclusive", f"{lost} of {of} not finite on either side"
         if spread.nans_low and step == 0:
             of = f"{count(spread.size, 'number')} of the {self.low} runs"
-            return Lost("inconclusive", f"{spread.nans_low} of {of} {agree(spread.nans_low, 'is')} NaN")
-        return None
-
-    def judged(self, kind: str, judgement: TensorVerdict) -> None:
-        """Note the verdict on a tensor."""
-        self._parted[kind] += judgement.excused > SUBPRECISION
+            return "inconclusive", f"{spread.nans_low} of {of} {agree(spread.nans_low, 'is')} NaN"
+        return "match", ""
 
     def not_reproducible(self, step: int | None, key: str, moved: float) -> None:
         """Note the first tensor that changed when the reference's high run was repeated; `moved` is the difference."""
@@ -119,7 +107,7 @@ class Evidence:
             if kind in recorded and kind not in checks:
                 self.unjudged.append(f"no {kind} has a counterpart that it could be compared with")
         for kind, check in checks.items():
-            if check.compared == self._parted[kind]:
+            if check.compared == self.parted[kind]:
                 self.unjudged.append(f"rounding alone moves every {kind} as far as the two sides are apart")
 
 

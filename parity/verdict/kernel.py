@@ -98,13 +98,13 @@ def measure(runs: Runs, low: str = "float32") -> Spread:
     )
 
 
-def sign_changes(one: Array, other: Array, least: float = 0.0) -> int:
+def sign_changes(left: Array, right: Array, least: float = 0.0) -> int:
     """Count the elements that are positive in exactly one of two arrays; ignore those below `least` in both."""
-    found = 0
-    for a, b in blocks(one, other, size=BLOCK // 8):
+    total = 0
+    for a, b in blocks(left, right, size=BLOCK // 8):
         changed = ((a > 0) != (b > 0)) & ((np.abs(a) >= least) | (np.abs(b) >= least))
-        found += int(np.count_nonzero(changed))
-    return found
+        total += int(np.count_nonzero(changed))
+    return total
 
 
 class _AllRuns:
@@ -142,7 +142,7 @@ class _AllRuns:
         size = _apart(reference, candidate, self.spare, magnitudes=True)
         if size.largest:
             difference, limits = self.spare[: len(reference)], self.spare[self._half :]
-            places = exceeding(blocks, difference, limits)
+            places = exceeding(reference, difference, limits)
             # A piece at a time, whose temporary arrays stay in the cache.
             for some in np.split(places, range(PIECE, places.size, PIECE)) if places.size else ():
                 first, beyond = int(some[0]), int(some[-1]) + 1
@@ -159,9 +159,9 @@ class _AllRuns:
             self.table.enter(_taken(runs, chosen), difference[chosen])
 
 
-def count_apart(one: Array, other: Array, limit: float) -> int:
+def count_apart(left: Array, right: Array, limit: float) -> int:
     """Count the elements by which two arrays of equal shape differ by more than `limit`; skip NaN and infinity."""
-    parts = blocks(one, other, size=BLOCK // 8)
+    parts = blocks(left, right, size=BLOCK // 8)
     return sum(int(np.count_nonzero(_finite(a.astype(np.float64), b)[0] > limit)) for a, b in parts)
 
 

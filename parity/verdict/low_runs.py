@@ -95,7 +95,7 @@ class LowRuns:
             return []
         side, other = sides[bits > 0], sides[bits <= 0]
         self._note(side.name, key)
-        along = systematic(*map(_sampled, (side.high, side.low, other.low))) is not None
+        along = systematic(*map(sampled, (side.high, side.low, other.low))) is not None
         return [Noise(side.name, key, abs(bits), "the other's", systematic=along)]
 
     def _note(self, side: str, key: str) -> None:
@@ -108,18 +108,18 @@ class LowRuns:
         Rounding errors that are left by cancellation may be of any size, and the witness may not show them. But they
         do not depend on the values; or if they do, because all digits are lost, they are the same on both sides.
         """
-        found = []
+        noises = []
         for side, other, (bits, furthest) in zip(sides, sides[::-1], self.rule.excess(spread, stored), strict=True):
-            kind = systematic(*map(_sampled, (side.high, side.low, other.low))) if bits > NOISIER else None
+            kind = systematic(*map(sampled, (side.high, side.low, other.low))) if bits > NOISIER else None
             if kind == "one":
                 self._note(side.name, key)
-                found.append(Noise(side.name, key, bits, "rounding explains", systematic=True))
+                noises.append(Noise(side.name, key, bits, "rounding explains", systematic=True))
             elif kind == "both" and bits > FAR_NOISIER:
-                found.append(Noise(side.name, key, bits, "rounding explains, like the other's", told_only=True))
+                noises.append(Noise(side.name, key, bits, "rounding explains, like the other's", told_only=True))
             elif furthest > FAR_NOISIER and bits < furthest and self._few(side, other, spread):
                 than = "rounding explains in few numbers"
-                found.append(Noise(side.name, key, furthest, than, told_only=True))
-        return found
+                noises.append(Noise(side.name, key, furthest, than, told_only=True))
+        return noises
 
     def _few(self, side: Low, other: Low, spread: Spread) -> bool:
         """Return whether only this side is off in few elements: by a fault, or a sort that rounding has changed."""
@@ -135,7 +135,7 @@ class LowRuns:
         """Return why elements of one size have diverged in a low run, which larger elements beside them hide; or ""."""
         low = self.rule.low
         for side, other in zip(sides, sides[::-1], strict=True):
-            high, rounded, others = (_sampled(tensor) for tensor in (side.high, side.low, other.low))
+            high, rounded, others = (sampled(tensor) for tensor in (side.high, side.low, other.low))
             rows = octave_of(high)
             error, scale = np.abs(rounded - high), np.ldexp(1.0, rows)
             limit = 2.0**FAR_NOISIER * np.maximum(ROUNDOFF[low] * scale, SMALLEST[low])
@@ -152,12 +152,12 @@ class LowRuns:
 
     def findings(self) -> list[Finding]:
         """Return a finding for each side whose low run is noisier than it should be."""
-        found = []
+        findings = []
         for side, (first, *further) in self._told.items():
             than = f"{first.than} (the first of {count(1 + len(further), 'such tensor')})"
             message = f"{side}'s {self.rule.low} run is {first.bits:.1f} bits noisier than {than}"
-            found.append(Finding(id=NOISE, side=side, where=first.key, message=message))
-        return found
+            findings.append(Finding(id=NOISE, side=side, where=first.key, message=message))
+        return findings
 
 
 def systematic(high: Array, low: Array, other: Array) -> Literal["one", "both"] | None:
@@ -180,11 +180,3 @@ def systematic(high: Array, low: Array, other: Array) -> Literal["one", "both"] 
     if along <= max(SHARE, 1.0 - CHANCE ** (2 / (exact.size - 1))) * energy:
         return None
     return "one" if float(np.square(rounded - others).sum()) > SHARE**2 * energy else "both"
-
-
-def _sampled(tensor: Tensor) -> Array:
-    """Return a sample of a tensor's elements, as the whole tensor may not fit into memory; an update is computed."""
-    if isinstance(tensor, Change):
-        change: Array = sampled(tensor.now) - sampled(tensor.before)
-        return change
-    return sampled(tensor)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from parity.core.arrays import Array
 from parity.core.precision import HIGH, ROUNDOFF, SMALLEST
 from parity.trace.tensorfile import release
+from parity.verdict.stream import Change, Tensor
 
 ROWS: Final = 2048  # the exponents of float64
 LOWEST: Final = -1023  # the exponent of row 0, which holds the subnormal numbers
@@ -105,11 +106,11 @@ class Table:
         entered = np.maximum(np.cumsum(self._entered), 1.0)
         error = TYPICAL * np.exp2(np.cumsum(self._exponents) / entered)
         held = np.flatnonzero(self._held)
-        found = []
+        octaves = []
         for row in np.flatnonzero(differences).tolist():
             pooled = min(row + WINDOW, ROWS - 1)
             reach = int(held[np.searchsorted(held, row + REACH, side="right") - 1])
-            found.append(
+            octaves.append(
                 Octave(
                     scale=_upper(row),
                     reach=_upper(reach),
@@ -119,7 +120,7 @@ class Table:
                     witness=float(witness[pooled]),
                 )
             )
-        return found
+        return octaves
 
     def live(self) -> float:
         """Return the upper end of the largest octave in which rounding shows, in the witness or between the sides.
@@ -130,13 +131,11 @@ class Table:
         return _upper(int(rows[-1])) if rows.size else 0.0
 
 
-def exceeding(runs: Sequence[Array | None], difference: Array, limits: Array) -> NDArray[np.intp]:
+def exceeding(high: Array, difference: Array, limits: Array) -> NDArray[np.intp]:
     """Return the indices of the elements of a block that differ by more than rounding makes at the run precision.
 
     `difference`: |reference - candidate| of the high runs. `limits`: a buffer of at least as many elements.
     """
-    high = runs[0]
-    assert high is not None
     limit = np.multiply(high, SAFE, out=limits[: high.size])
     return np.flatnonzero(difference > np.abs(limit, out=limit))
 
@@ -158,10 +157,13 @@ def stride(size: int) -> int:
     return 1 << every.bit_length() - 1
 
 
-def sampled(array: Array) -> Array:
+def sampled(tensor: Tensor) -> Array:
     """Return about 4 * SAMPLE elements of a tensor as float64, at the same positions for all tensors of its size."""
-    flat = array.reshape(-1)
-    sample: Array = flat[:: max(array.size // (4 * SAMPLE), 1)].astype(np.float64)
+    if isinstance(tensor, Change):
+        change: Array = sampled(tensor.now) - sampled(tensor.before)
+        return change
+    flat = tensor.reshape(-1)
+    sample: Array = flat[:: max(tensor.size // (4 * SAMPLE), 1)].astype(np.float64)
     release(flat)
     return sample
 

@@ -36,8 +36,8 @@ class TensorVerdict(NamedTuple):
     """The verdict on one tensor."""
 
     verdict: Verdict
-    bits: float | None  # None if the difference is 0
-    by_bits: bool  # whether the verdict was reached by them
+    bits: float | None = None  # None if the difference is 0
+    by_bits: bool = False  # whether the verdict was reached by them
     # The difference, relative to the largest value, that is a match only because of the witness; else 0.
     excused: float = 0.0
     growth: float = 0.0  # for a subprecision origin, its difference in units of the witness's
@@ -88,14 +88,14 @@ class Rule:
         is_moved = kind in MOVED or (kind == "gradient" and spread.scale <= ZERO * self._backward)
         verdict_on = partial(self._octave, stored=stored, most=most, is_moved=is_moved, first=first)
         judged = [verdict_on(whole), *(verdict_on(size)._replace(largest=size.scale) for size in spread.octaves)]
-        found = max(judged, key=lambda each: RANKING.index(each.verdict))
-        if found.verdict == "match" and not is_moved and self._noise_hides(spread):
-            found = verdict_on(whole._replace(noise=0.0))
+        worst = max(judged, key=lambda each: RANKING.index(each.verdict))
+        if worst.verdict == "match" and not is_moved and self._noise_hides(spread):
+            worst = verdict_on(whole._replace(noise=0.0))
             if spread.size < MANY or not first:
-                found = found._replace(verdict="inconclusive")
-        if found.verdict == "subprecision":  # only the whole tensor can be an origin: none of its octaves has diverged
+                worst = worst._replace(verdict="inconclusive")
+        if worst.verdict == "subprecision":  # only the whole tensor can be an origin: none of its octaves has diverged
             self._growth = max(self._growth, *(each.growth for each in judged))
-        return found._replace(excused=max(each.excused for each in judged) / (spread.scale or 1.0))
+        return worst._replace(excused=max(each.excused for each in judged) / (spread.scale or 1.0))
 
     def _noise_hides(self, spread: Spread) -> bool:
         """Return whether the low runs are too far off to show rounding, and the witness shows that it is smaller.
@@ -123,11 +123,11 @@ class Rule:
         if size.difference:
             bits = math.log2(noise) - math.log2(size.difference) if noise else 0.0
         if size.difference <= FEW_ULP * max(size.reach, stored):
-            return TensorVerdict("match", bits, by_bits=False)
+            return TensorVerdict("match", bits)
         if bits is not None and bits >= self.needed:
             return TensorVerdict("match", bits, by_bits=True)
         if excuse := self._excused(size, is_moved, first):
-            return TensorVerdict(excuse, bits, by_bits=False, excused=size.difference)
+            return TensorVerdict(excuse, bits, excused=size.difference)
         witness = max(size.witness, ROUNDOFF[HIGH] * max(size.reach, stored), SMALLEST[HIGH])
         if size.difference <= min(most, max(SUBPRECISION * size.scale, size.error)):
             return TensorVerdict("subprecision", bits, by_bits=True, growth=size.difference / witness)

@@ -88,14 +88,14 @@ class Step(NamedTuple):
                 return f"only {have[0]} has this tensor"
             if not have:
                 return f"the {runs} runs do not have this tensor, the others do"
-            one, other = reference[key], candidate[key]
-            if shape(one) != shape(other):
-                return f"{names[0]} has the shape {shape(one)}, {names[1]} {shape(other)}"
-            if isinstance(one, Summary) != isinstance(other, Summary):
+            left, right = reference[key], candidate[key]
+            if shape(left) != shape(right):
+                return f"{names[0]} has the shape {shape(left)}, {names[1]} {shape(right)}"
+            if isinstance(left, Summary) != isinstance(right, Summary):
                 raise TraceError(f"one trace holds {key} whole, the other a summary of it; record both alike")
             # Inputs of equal values may differ in dtype: Keras casts integer ids for an unbuilt Sequential to floats.
-            if _class(one) != _class(other) and not (key.startswith("input/") and equal(one, other)):
-                return f"{names[0]} has the dtype {one.dtype}, {names[1]} {other.dtype}"
+            if _class(left) != _class(right) and not (key.startswith("input/") and equal(left, right)):
+                return f"{names[0]} has the dtype {left.dtype}, {names[1]} {right.dtype}"
         high, low = self.reference_high[key], self.reference_low[key]
         return (
             "" if shape(high) == shape(low) else f"the low runs have the shape {shape(low)}, the others {shape(high)}"
@@ -146,15 +146,15 @@ def is_whole(array: Array) -> bool:
     return _class(array) != "float"
 
 
-def _identical(key: str, one: Tensors, other: Tensors) -> bool:
-    if (key in one) != (key in other):
+def _identical(key: str, left: Tensors, right: Tensors) -> bool:
+    if (key in left) != (key in right):
         return False
-    if key not in one or one[key] is other[key]:
+    if key not in left or left[key] is right[key]:
         return True
-    mine, theirs = one[key], other[key]
+    mine, theirs = left[key], right[key]
     if (mine.shape, mine.dtype) != (theirs.shape, theirs.dtype):
         return False
-    return all(one.tobytes() == other.tobytes() for one, other in blocks(mine, theirs))
+    return all(left.tobytes() == right.tobytes() for left, right in blocks(mine, theirs))
 
 
 def _aliases(file: Tensors) -> set[tuple[str, str]]:

@@ -25,9 +25,7 @@ from parity.verdict.rule import SUBPRECISION, VISIBLE, WITNESS, Rule, TensorVerd
 from parity.verdict.steps import Step, StepTensor, is_whole, steps
 
 FIRST = ("input", "activation", "loss", "gradient")  # the kinds of the forward and backward pass
-DIVERGED = TensorVerdict("diverged", None, by_bits=False)
 FEW = "a few elements of this tensor are further apart in float64 than float32 hides, as their summary shows"
-MATCH = TensorVerdict("match", None, by_bits=False)
 
 
 class Unequal(NamedTuple):
@@ -84,13 +82,13 @@ def compare_traces(reference: Trace, candidate: Trace, low_runs: bool = True) ->
 
 def _check_comparable(names: tuple[str, str], reference: Trace, candidate: Trace) -> None:
     """Raise a TraceError if two traces are not of the same case, data and number of replicas."""
-    for what, one, other in (
+    for what, left, right in (
         ("cases", reference.case, candidate.case),
         ("data", reference.manifest.data, candidate.manifest.data),
     ):
-        if one != other:
+        if left != right:
             raise TraceError(
-                f"the traces are of different {what}: {difference(one, other)} "
+                f"the traces are of different {what}: {difference(left, right)} "
                 f"({reference.folder}, {candidate.folder}); record both with the same flags"
             )
     if reference.replicas != candidate.replicas:
@@ -171,7 +169,7 @@ class _Comparison:
         step, replica, kind, _, files = tensor
         key = tensor.key
         if mismatch := files.mismatch(key, self.names):
-            self._note(tensor, DIVERGED, mismatch)
+            self._note(tensor, TensorVerdict("diverged"), mismatch)
             return
         if is_whole(files.reference_high[key]) or is_whole(files.candidate_high[key]):
             self._judge_whole(tensor)
@@ -194,9 +192,9 @@ class _Comparison:
         first = step == 0 and kind in FIRST and not self._turn(kind, tensor.name)
         low = self._judges_low_runs and step == 0 and kind in (*FIRST, "buffer", keys.UPDATE)
         verdict, reason = self.rule.high(spread, stored, kind, first), ""
-        lost = self.evidence.lost(step, kind, spread)
-        if lost and lost.verdict == worst([lost.verdict, verdict.verdict]) != verdict.verdict:
-            verdict, reason = TensorVerdict(lost.verdict, None, by_bits=False), lost.reason
+        forced, why = self.evidence.lost(step, kind, spread)
+        if worst([forced, verdict.verdict]) != verdict.verdict:
+            verdict, reason = TensorVerdict(forced), why
         elif verdict.verdict == "match" and low:
             if reason := self.low_runs.check(tensor.key, spread, runs, stored):
                 verdict = verdict._replace(verdict="diverged")
@@ -217,8 +215,8 @@ class _Comparison:
             gradients = (key for key in files.reference_high if key.startswith("gradient/"))
             reduced = (key for key in gradients if not key.endswith(keys.LOCAL))
             held = (key for key in reduced if files.holds(key, files.reference_high[key].shape))
-            found = [kernel.measure(files.runs(key)) for key in held]
-            self._drift = float(np.median([each.witness / each.scale for each in found if each.scale] or [0.0]))
+            spreads = [kernel.measure(files.runs(key)) for key in held]
+            self._drift = float(np.median([each.witness / each.scale for each in spreads if each.scale] or [0.0]))
         return VISIBLE < spread.difference / (spread.scale or 1.0) <= WITNESS * self._drift
 
     def _judge_whole(self, tensor: StepTensor) -> None:
@@ -227,7 +225,7 @@ class _Comparison:
         for run, (reference, candidate) in (("float64", files.highs), (self.rule.low, files.lows)):
             if not reason and not equal(reference[tensor.key], candidate[tensor.key]):
                 reason = f"whole numbers differ, of the {run} runs"
-        self._note(tensor, DIVERGED if reason else MATCH, reason)
+        self._note(tensor, TensorVerdict("diverged" if reason else "match"), reason)
 
     def _note(self, tensor: StepTensor, verdict: TensorVerdict, reason: str, spread: Spread | None = None) -> None:
         step, replica, kind, name, files = tensor
@@ -241,36 +239,32 @@ class _Comparison:
         if verdict.excused:
             check.excused += 1
             check.excused_most = max(check.excused_most or 0.0, verdict.excused)
-        self.evidence.judged(kind, verdict)
+        self.evidence.parted[kind] += verdict.excused > SUBPRECISION
         if verdict.verdict == "match":
             return
         self.unequal.append(Unequal(step, replica, kind, name, verdict.verdict, self._turn(kind, name)))
         is_update = self.update is None and kind == keys.UPDATE and verdict.verdict == "diverged"
         if verdict.verdict not in self.first or is_update:
             divergence = Divergence(step=step, kind=kind, name=name, replica=replica, bits=bits, reason=reason)
-            divergence = self._described(divergence, files, verdict.largest)
+            self._describe(divergence, files, verdict.largest)
             self.first.setdefault(verdict.verdict, divergence)
             self.update = divergence if is_update else self.update
 
-    def _described(self, place: Divergence, files: Step, largest: float) -> Divergence:
+    def _describe(self, divergence: Divergence, files: Step, largest: float) -> None:
         """Complete a divergence with the values and statistics of both sides: of the low runs if only these differ.
 
         Of an update they are the parameter's. `largest`: the magnitude of the elements that the verdict is about.
         """
-        key = keys.stored(place.kind, place.name)
-        low = f"of the {self.rule.low} runs" in place.reason
+        key = keys.stored(divergence.kind, divergence.name)
+        low = f"of the {self.rule.low} runs" in divergence.reason
         sides = zip(self.names, files.lows if low else files.highs, strict=True)
         arrays = {name: file[key] for name, file in sides if key in file}
-        shapes = {array.shape for array in arrays.values()}
-        index = None
         if any(isinstance(array, Summary) for array in arrays.values()):
-            return place
-        if len(arrays) == 2 and len(shapes) == 1:
-            one, other = arrays.values()
-            index = furthest(one, other, largest)
-        place.index = index or []
-        place.sides = {name: describe(array, index) for name, array in arrays.items()}
-        return place
+            return
+        has_both = len(arrays) == 2 and len({array.shape for array in arrays.values()}) == 1
+        index = furthest(*arrays.values(), magnitude=largest) if has_both else None
+        divergence.index = index or []
+        divergence.sides = {name: describe(array, index) for name, array in arrays.items()}
 
 
 def _is_visible(spread: Spread, runs: Runs) -> bool:
@@ -278,18 +272,18 @@ def _is_visible(spread: Spread, runs: Runs) -> bool:
 
     Beside the sums of many elements an element's difference is smaller than beside the elements themselves.
     """
-    high, other = runs.reference_high, runs.candidate_high
-    if not isinstance(high, Summary) or not isinstance(other, Summary):
+    left, right = runs.reference_high, runs.candidate_high
+    if not isinstance(left, Summary) or not isinstance(right, Summary):
         return False
-    is_large = spread.difference > SUBPRECISION * summary.largest(high, other)
-    return is_large and summary.is_concentrated(high, other)
+    is_large = spread.difference > SUBPRECISION * summary.largest(left, right)
+    return is_large and summary.is_concentrated(left, right)
 
 
-def difference(one: object, other: object) -> str:
+def difference(left: object, right: object) -> str:
     """Return a text on the first field in which two configs or dicts differ."""
-    fields = one if isinstance(one, dict) else getattr(one, "__struct_fields__", ())
+    fields = left if isinstance(left, dict) else getattr(left, "__struct_fields__", ())
     for field in fields:
-        values = [side.get(field) if isinstance(side, dict) else getattr(side, field) for side in (one, other)]
+        values = [side.get(field) if isinstance(side, dict) else getattr(side, field) for side in (left, right)]
         if values[0] != values[1]:
             return f"{field} is {values[0]!r} against {values[1]!r}"
-    return f"{one!r} against {other!r}"
+    return f"{left!r} against {right!r}"

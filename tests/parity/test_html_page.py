@@ -210,7 +210,7 @@ def test_too_many_rows_are_counted(report: Report) -> None:
 
 
 def test_a_section_of_another_command_is_escaped_too() -> None:
-    sections = [html.Section("own", HOSTILE[0], html.part("environment", facts={"sides": [], "facts": []}))]
+    sections = [("own", HOSTILE[0], html.part("environment", facts={"sides": [], "facts": []}))]
     text = html.render("T", html.Banner("match", "✓", HOSTILE[1], ""), sections, {})
     assert HOSTILE[0] in Parsed(text).text and len(Parsed(text).of("script")) == 1
 

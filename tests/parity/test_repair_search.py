@@ -34,9 +34,13 @@ class Scripted(Repairing):
 
     def _try(self, state: Any, wishes: Any) -> Any:
         self._trials += 1
-        lines = tuple(wish.edit.line for wish in wishes)
+        lines = tuple(edit.line for edit in wishes)
         self.order.append(lines)
-        gone = {key for wish in wishes for key in wish.keys} if self.ends[lines].outcome != "refused" else set()
+        gone = (
+            {key(cause) for causes in wishes.values() for cause in causes}
+            if self.ends[lines].outcome != "refused"
+            else set()
+        )
         left = [cause for cause in state.result.causes if (cause.id, cause.where) not in gone]
         result = CaseResult(case="pair/b", verdict="diverged" if left else "match", causes=left)
         return state._replace(result=result), self.ends[lines]

@@ -111,7 +111,7 @@ def test_sarif_has_the_causes_whose_line_is_known(report: Report) -> None:
 def test_sarif_paths_are_relative_to_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     inside, outside = f"{tmp_path / 'a b.py'}:1", "/elsewhere/c.py:2"
-    found = results(ci.sarif([ci.Remark("id", "note", "said", each) for each in (inside, outside)]))
+    found = results(ci.sarif([ci.remark("id", "note", "said", each) for each in (inside, outside)]))
     uris = [each["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for each in found]
     assert uris == ["a%20b.py", "file:///elsewhere/c.py"]
 

@@ -13,7 +13,7 @@ from parity.core.clock import Time
 from parity.core.ownership import Homes
 from parity.doctor.evidence import ops
 from parity.doctor.evidence.ops import *  # noqa: F403 - the facts are the public names of both files
-from parity.doctor.evidence.ops import Code, Fact, Occurrence, Place, Tensor
+from parity.doctor.evidence.ops import Code, Fact, Occurrence, Tensor
 
 PEERS = ("send", "recv")  # operations between two ranks
 
@@ -89,19 +89,14 @@ class Still(Fact):
     faster: Code | None = None  # the line that created it, with a usual rate
 
 
-class Carried(Fact):
-    """A tensor with a graph that an earlier step has built."""
+class Carried(Occurrence):
+    """A tensor with a graph that an earlier step has built; `mended`: what detaches it, and before which line."""
 
-    place: Place
     tensor: Tensor
-    mended: Code | None = None  # the statement that detaches it, and the line before which it belongs
 
 
-class Held(Fact):
-    """A loss whose graph was still in memory when the step after it was over."""
-
-    place: Place
-    mended: Code | None = None  # the line that kept it, mended
+class Held(Occurrence):
+    """A loss whose graph was still in memory when the step after it was over; `mended`: the line that kept it."""
 
 
 class Optimizer(Fact):

@@ -7,6 +7,7 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Sequence
+from operator import attrgetter
 
 from parity.core import ownership
 from parity.doctor.evidence import PEERS, Collective, Waiting
@@ -57,9 +58,8 @@ def _different(logs: Logs) -> Finding | None:
     for calls in _groups(logs).values():
         for number in range(max(map(len, calls.values()))):
             by_rank = {rank: log[number] for rank, log in calls.items() if number < len(log)}
-            operations = {rank: call.operation for rank, call in by_rank.items()}
-            shapes = {rank: _shape(call) for rank, call in by_rank.items()}
-            for name, kinds in (("collective.order", operations), ("collective.shape", shapes)):
+            for name, kind in (("collective.order", attrgetter("operation")), ("collective.shape", _shape)):
+                kinds = {rank: kind(call) for rank, call in by_rank.items()}
                 if len(set(kinds.values())) > 1:
                     return _odd_one(name, number, by_rank, kinds)
     return None

@@ -6,8 +6,8 @@ activations on by sends and receives, as the stages of a pipeline do, are not co
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
+from parity.core.groups import by_key
 from parity.doctor.evidence import PEERS, Change, Collective, Comparable, Evidence, Numbers, below
 from parity.doctor.finding import Finding, Severity, make_finding
 from parity.doctor.rules import facts, words
@@ -111,16 +111,6 @@ DDP = (
 )
 
 
-class Parted(NamedTuple):
-    """A parameter that is no longer the same on all ranks of a group, and the change that parted it."""
-
-    name: str
-    # "update" (with the same gradients), "gradient" (a write into the same gradients), "gradients" (they were never the
-    # same), or "" (none of these).
-    how: str = ""
-    source: str = ""
-
-
 def apart(ranks: Sequence[Evidence], logs: Sequence[Sequence[Collective]]) -> Iterator[Finding]:
     """Report parameters that ranks of a group share and that differ between them; `logs`: each rank's collectives."""
     by_number = {evidence.rank: evidence for evidence in ranks}
@@ -149,9 +139,9 @@ def _of_group(members: list[Evidence]) -> Iterator[Finding]:
         return
     replicas = shared(members[0], unlike, first[0], changes)
     apart = [name for name in replicas if _differ(first[0][name], [used[name] for used in last])]
-    parted = [_cause(name, first[0][name], changes[name]) for name in apart]
-    for group in facts.grouped(parted, lambda each: (each.how, each.source)):
-        yield _parted(members, group)
+    parted = by_key((_cause(first[0][name], changes[name]), name) for name in apart)
+    for (how, source), names in parted.items():
+        yield _parted(members, names, how, source)
 
 
 def _share_gradients(by_rank: list[list[Change]]) -> bool:
@@ -173,23 +163,27 @@ def _agree(gradients: list[Numbers]) -> bool:
     return max(marks) - min(marks) <= allowed and max(norms) - min(norms) <= allowed
 
 
-def _cause(name: str, before: Numbers, by_rank: list[list[Change]]) -> Parted:
+def _cause(before: Numbers, by_rank: list[list[Change]]) -> tuple[str, str]:
+    """Return how a parameter was parted, and at which line.
+
+    "update" (with the same gradients), "gradient" (a write into the same gradients), "gradients" (they were never the
+    same), or "" (none of these).
+    """
     for together in zip(*by_rank, strict=False):
         if not _agree([change.gradient for change in together]):
             update = next((change for change in together if change.what == "update"), by_rank[0][-1])
-            return Parted(name, "gradients", update.source)
+            return "gradients", update.source
         written = [change for change in together if change.what == "gradient"]
         results = [change.result for change in together]
         if written and (len(written) < len(together) or not _agree(results)):
-            return Parted(name, "gradient", written[0].source)
+            return "gradient", written[0].source
         if not written and _differ(before, results):
-            return Parted(name, "update", together[0].source)
-    return Parted(name)
+            return "update", together[0].source
+    return "", ""
 
 
-def _parted(members: list[Evidence], parted: list[Parted]) -> Finding:
+def _parted(members: list[Evidence], names: list[str], how: str, source: str) -> Finding:
     evidence = members[0]
-    names, how, source = [each.name for each in parted], parted[0].how, parted[0].source
     parts, wrapped = facts.grouped_by_module(names, evidence), in_ddp(evidence)
     why, fix = DDP if wrapped and how == "gradients" else WHY[how]
     parameters = words.subject(names, "was", "were")

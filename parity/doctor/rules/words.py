@@ -62,10 +62,10 @@ def made(value: Tensor) -> str:
     return f", made at {value.made}" if value.made else ""
 
 
-def variable(value: Tensor, other: str = "x") -> str:
-    """Return what a program may call a tensor: the name of an input, else `other`."""
+def variable(value: Tensor, default: str = "x") -> str:
+    """Return what a program may call a tensor: the name of an input, else `default`."""
     kind, _, name = value.origin.partition(" ")
-    return name if kind == "input" and name.isidentifier() else other
+    return name if kind == "input" and name.isidentifier() else default
 
 
 def owner(value: Tensor) -> str:

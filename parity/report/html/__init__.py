@@ -22,15 +22,8 @@ from parity.report import words
 from parity.report.output import as_json
 
 NONE = "-"  # where a number would stand
+Section = tuple[str, str, Markup]  # its anchor, its heading, and its content
 POLICY = "default-src 'none'; style-src '{style}'; script-src '{script}'; base-uri 'none'; form-action 'none'"
-
-
-class Section(NamedTuple):
-    """A section of a page: its heading, its anchor, and its content."""
-
-    anchor: str
-    heading: str
-    content: Markup
 
 
 class Banner(NamedTuple):

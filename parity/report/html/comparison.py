@@ -30,10 +30,10 @@ def render(report: Report) -> str:
     """Return the page of a report whose cases have their details."""
     banner = html.Banner(_verdict(report), words.MARKS[_verdict(report)], words.headline(report), report.command)
     sections = [
-        html.Section("overview", "Overview", _overview(report)),
-        html.Section("not-compared", "What was not compared", _not_compared(report)),
-        html.Section("cases", "Cases", Markup("").join(_cases(report))),
-        html.Section("environment", "Environment", html.part("environment", facts=_facts(report))),
+        ("overview", "Overview", _overview(report)),
+        ("not-compared", "What was not compared", _not_compared(report)),
+        ("cases", "Cases", Markup("").join(_cases(report))),
+        ("environment", "Environment", html.part("environment", facts=_facts(report))),
     ]
     return html.render("Parity report", banner, sections, report)
 
@@ -89,7 +89,7 @@ def _cases(report: Report) -> Iterator[Markup]:
             apart=plots.largest_difference(details.losses),
             groups=groups(details, numbers),
             shown=len(numbers),
-            left_out=left_out(details.tensors),
+            left_out=max(sum(each.verdict != "match" for each in details.tensors) - MOST, 0),
             names=list(case.devices) or ["torch", "keras"],
             layout=case.layout,
             drawings={side: svg.drawing(side, layout) for side, layout in sides.items()},
@@ -167,16 +167,11 @@ class Group(NamedTuple):
 def listed(tensors: Sequence[Compared]) -> list[int]:
     """Return the numbers of the tensors to show: what is no match, its neighbours, and each module's fewest bits."""
     unequal = [number for number, each in enumerate(tensors) if each.verdict != "match"][:MOST]
-    near = {place for number in unequal for place in range(number - AROUND, number + AROUND + 1)}
+    near = {neighbour for number in unequal for neighbour in range(number - AROUND, number + AROUND + 1)}
     bits = [math.inf if each.bits is None else each.bits for each in tensors]
     by_module = by_key((module(each), number) for number, each in enumerate(tensors))
     worst = (min(numbers, key=bits.__getitem__) for numbers in by_module.values())
-    return sorted({*worst, *(place for place in near if 0 <= place < len(tensors))})
-
-
-def left_out(tensors: Sequence[Compared]) -> int:
-    """Return how many tensors are no match and yet may not be shown, because they are too many."""
-    return max(sum(each.verdict != "match" for each in tensors) - MOST, 0)
+    return sorted({*worst, *(neighbour for neighbour in near if 0 <= neighbour < len(tensors))})
 
 
 def groups(details: Details, numbers: Iterable[int]) -> list[Group]:
@@ -208,8 +203,8 @@ def _rows(details: Details, numbers: Iterable[int]) -> Iterator[Row]:
         is_slot, of_weight = tensor.kind == "optimizer_state", tensor.name.rpartition(".")[0]
         pair = by_torch.get(of_weight if is_slot else tensor.name.partition("@")[0])
         keras, by = (pair.keras, pair.by) if pair else (tensor.name, "name")
-        names = ("" if tensor.alone in ("keras", "candidate") else tensor.name, keras)
-        yield Row(state, names[0], "" if tensor.alone in ("torch", "reference") else names[1], by, tensor)
+        torch = "" if tensor.alone in ("keras", "candidate") else tensor.name
+        yield Row(state, torch, "" if tensor.alone in ("torch", "reference") else keras, by, tensor)
 
 
 def _path(row: Row) -> list[str]:

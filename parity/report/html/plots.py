@@ -4,7 +4,6 @@ import itertools
 import math
 import operator
 from collections.abc import Collection, Iterator, Sequence
-from typing import NamedTuple
 
 from markupsafe import Markup
 
@@ -18,15 +17,7 @@ HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 320.0, 64.0, 948.0, 16.0, 268.0  # of the noi
 LOWEST, HIGHEST = -60.0, 10.0  # log2 of the fractions that are drawn; equal tensors are drawn below
 EQUAL = 288.0  # y of the tensors that are equal
 CHARACTER = 5.8  # width of a character of a step's name
-
-
-class _Place(NamedTuple):
-    """A tensor in the plot: its x, and the logarithms of difference and noise; None where these are 0."""
-
-    x: float
-    row: Compared
-    difference: float | None
-    noise: float | None
+Row = tuple[float, Compared]  # a tensor in the plot, with its x
 
 
 def noise_band(details: Details, listed: Collection[int]) -> Markup:
@@ -37,14 +28,12 @@ def noise_band(details: Details, listed: Collection[int]) -> Markup:
     less the bits that a match needs: what lies above it is more than rounding explains.
     """
     width = (RIGHT - LEFT) / max(len(details.tensors), 1)
-    places = [
-        _Place(LEFT + (number + 0.5) * width, row, _relative(row.difference, row), _relative(row.noise, row))
-        for number, row in enumerate(details.tensors)
-    ]
-    if not any(place.noise is not None for place in places):
+    rows = [(LEFT + (number + 0.5) * width, row) for number, row in enumerate(details.tensors)]
+    noises = [(x, noise) for x, row in rows if (noise := _relative(row.noise, row)) is not None]
+    if not noises:
         return Markup("")
-    parts = [*_axis(), *_steps(places), *_band(places, details.needed), *_points(places, listed)]
-    return svg.figure(WIDTH, HEIGHT, f"Noise band of {count(len(places), 'tensor')} in execution order", parts, "band")
+    parts = [*_axis(), *_steps(rows), *_band(noises, details.needed), *_points(rows, listed)]
+    return svg.figure(WIDTH, HEIGHT, f"Noise band of {count(len(rows), 'tensor')} in execution order", parts, "band")
 
 
 def _relative(value: float | None, row: Compared) -> float | None:
@@ -63,20 +52,19 @@ def _axis() -> Iterator[Markup]:
     yield svg.text(LEFT - 8, EQUAL + 4, "equal", "tick", "end")
 
 
-def _steps(places: Sequence[_Place]) -> Iterator[Markup]:
+def _steps(rows: Sequence[Row]) -> Iterator[Markup]:
     """Yield a line where each step begins, and its name where there is room."""
     free = LEFT
-    for step, within in itertools.groupby(places, key=lambda place: place.row.step):
-        x, name = next(within).x, "start" if step is None else f"step {step}"
+    for step, within in itertools.groupby(rows, key=lambda pair: pair[1].step):
+        x, name = next(within)[0], "start" if step is None else f"step {step}"
         yield svg.line((x, TOP), (x, EQUAL + 8), "step")
         if x >= free:
             yield svg.text(x + 2, HEIGHT - 6, name, "tick")
             free = x + 4 + CHARACTER * len(name)
 
 
-def _band(places: Sequence[_Place], needed: float) -> Iterator[Markup]:
-    points = [(place.x, place.noise) for place in places if place.noise is not None]
-    columns = grouped(points, lambda point: round(point[0]))
+def _band(noises: Sequence[svg.Point], needed: float) -> Iterator[Markup]:
+    columns = grouped(noises, lambda point: round(point[0]))
     height = operator.itemgetter(1)
     # Of the points that share a column the lowest and the highest, in their order.
     ends = ((min(column, key=height), max(column, key=height)) for column in columns.values())
@@ -88,13 +76,13 @@ def _band(places: Sequence[_Place], needed: float) -> Iterator[Markup]:
     yield svg.path(lower, "limit")
 
 
-def _points(places: Sequence[_Place], listed: Collection[int]) -> Iterator[Markup]:
-    points = [(place.x, EQUAL if place.difference is None else _y(place.difference)) for place in places]
-    matches = [place.row.verdict == "match" for place in places]
+def _points(rows: Sequence[Row], listed: Collection[int]) -> Iterator[Markup]:
+    powers = [_relative(row.difference, row) for _, row in rows]
+    points = [(x, EQUAL if power is None else _y(power)) for (x, _), power in zip(rows, powers, strict=True)]
+    matches = [row.verdict == "match" for _, row in rows]
     yield svg.dots(itertools.compress(points, matches), "same")
-    for number, (point, place, is_match) in enumerate(zip(points, places, matches, strict=True)):
+    for number, (point, (_, row), is_match) in enumerate(zip(points, rows, matches, strict=True)):
         if number in listed:
-            row = place.row
             step = "start" if row.step is None else f"step {row.step}"
             bits = "" if row.bits is None else f", {row.bits:z.1f} bits"
             title = f"{step}, {row.kind} {row.name}: {row.verdict}{bits}"
@@ -128,9 +116,9 @@ def loss_curves(losses: dict[str, list[float | None]]) -> Markup:
 def largest_difference(losses: dict[str, list[float | None]]) -> float | None:
     """Return the largest difference of the two curves, as a fraction of the loss there; None if unknown."""
     apart = [
-        abs(one - other) / (max(abs(one), abs(other)) or 1.0)
-        for one, other in zip(*losses.values(), strict=False)
-        if one is not None and other is not None
+        abs(first - second) / (max(abs(first), abs(second)) or 1.0)
+        for first, second in zip(*losses.values(), strict=False)
+        if first is not None and second is not None
     ]
     return max(apart, default=None)
 
@@ -149,9 +137,9 @@ def _difference(curves: Sequence[Curve], x: svg.Axis) -> Iterator[Markup]:
     """Yield a bar for each step: the difference as a fraction of the loss, in powers of two from -60 to 0."""
     yield from svg.gridline(BELOW, BEGIN, END, f"apart {svg.power_of_two(0)}")
     yield from svg.gridline(BOTTOM, BEGIN, END, svg.power_of_two(-60))
-    for step, (one, other) in enumerate(zip(*curves, strict=False)):
-        if one is None or other is None or one == other:
+    for step, (first, second) in enumerate(zip(*curves, strict=False)):
+        if first is None or second is None or first == second:
             continue
-        apart = math.log2(abs(one - other)) - math.log2(max(abs(one), abs(other)))
+        apart = math.log2(abs(first - second)) - math.log2(max(abs(first), abs(second)))
         height = max(apart + 60, 0) / 60 * (BOTTOM - BELOW)
         yield svg.rectangle(x(step) - 3, BOTTOM - height, 6, max(height, 1), "bar")

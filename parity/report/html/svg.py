@@ -83,13 +83,6 @@ def marked(x: float, y: float, style: str, title: str, cross: bool = False) -> M
     return Markup('<g class="{}">{}<title>{}</title></g>').format(style, shape, title)
 
 
-def arrow(start: Point, end: Point, both: bool) -> Markup:
-    """Return a horizontal arrow; `both`: with a head at each end."""
-    direction = math.copysign(1, end[0] - start[0])
-    heads = [_head(end, direction), *([_head(start, -direction)] if both else [])]
-    return Markup("").join([line(start, end, "collective" if both else "arrow"), *heads])
-
-
 def power_of_two(exponent: int) -> str:
     return "2" + str(exponent).translate(SUPERSCRIPTS)
 
@@ -117,7 +110,7 @@ def drawing(side: str, layout: Layout) -> Markup:
     boxes = [_lines(number, layout) for number in range(len(layout.devices))]
     lanes = _arrows(layout)
     bottom = EDGE + LINE * (max(map(len, boxes), default=0) + 1)
-    longest = max((len(lane.words) for lane in lanes), default=0)
+    longest = max((len(words) for _, _, words, _ in lanes), default=0)
     width = max(2 * EDGE + len(boxes) * BOX + (len(boxes) - 1) * GAP, 2 * EDGE + CHARACTER * longest)
     height = bottom + LANE * len(lanes) + EDGE
     drawn = [part for number, lines in enumerate(boxes) for part in _box(number, lines, bottom)]
@@ -134,13 +127,7 @@ def folded(names: Sequence[str], most: int) -> list[str]:
     return lines if len(lines) <= most else [*lines[: most - 1], f"and {len(lines) - most + 1} more"]
 
 
-class _Arrow(NamedTuple):
-    """What moves from one device to another; `both`: the arrow has a head at each end."""
-
-    source: int
-    target: int
-    words: str
-    both: bool
+Arrow = tuple[int, int, str, bool]  # source and target, what moves, and whether there is a head at each end
 
 
 def _lines(number: int, layout: Layout) -> list[str]:
@@ -154,31 +141,35 @@ def _lines(number: int, layout: Layout) -> list[str]:
     return [title, holds, *folded(leaves, MOST_MODULES)]
 
 
-def _arrows(layout: Layout) -> list[_Arrow]:
+def _arrows(layout: Layout) -> list[Arrow]:
     """Return the copies, then the collectives; those that are too many are counted in a last one."""
     copies = by_key(((each.source, each.target), f"{each.what} {size(each.bytes)}") for each in layout.transfers)
-    arrows = [_Arrow(*route, ", ".join(texts), both=False) for route, texts in copies.items()]
+    arrows = [(*route, ", ".join(texts), False) for route, texts in copies.items()]
     last = len(layout.devices) - 1
-    arrows += [_Arrow(0, last, f"{name} {size(count)}", both=True) for name, count in layout.collectives.items()]
+    arrows += [(0, last, f"{name} {size(count)}", True) for name, count in layout.collectives.items()]
     if len(arrows) > MOST_ARROWS:
-        return [*arrows[: MOST_ARROWS - 1], _Arrow(0, last, f"and {len(arrows) - MOST_ARROWS + 1} more", both=True)]
+        return [*arrows[: MOST_ARROWS - 1], (0, last, f"and {len(arrows) - MOST_ARROWS + 1} more", True)]
     return arrows
 
 
 def _box(number: int, lines: Sequence[str], bottom: float) -> Iterator[Markup]:
     x = EDGE + number * (BOX + GAP)
     yield rectangle(x, EDGE, BOX, bottom - EDGE, "device", radius=6)
-    for place, words in enumerate(lines):
-        style = "title" if place == 0 else "tick" if place == 1 else "module"
-        yield text(x + 10, EDGE + LINE * (place + 1), fitted(words, LONGEST), style)
+    for row, words in enumerate(lines):
+        style = "title" if row == 0 else "tick" if row == 1 else "module"
+        yield text(x + 10, EDGE + LINE * (row + 1), fitted(words, LONGEST), style)
 
 
-def _lanes(arrows: Sequence[_Arrow], top: float, width: float) -> Iterator[Markup]:
+def _lanes(arrows: Sequence[Arrow], top: float, width: float) -> Iterator[Markup]:
     for number, (source, target, words, both) in enumerate(arrows):
         y = top + LANE * (number + 1) - 8
         start, end = (EDGE + device * (BOX + GAP) + BOX / 2 for device in (source, target))
         if source == target:
             start, end = start - BOX / 3, end + BOX / 3
-        yield arrow((start, y), (end, y), both)
+        yield line((start, y), (end, y), "collective" if both else "arrow")
+        direction = math.copysign(1, end - start)
+        yield _head((end, y), direction)
+        if both:
+            yield _head((start, y), -direction)
         half = EDGE + CHARACTER * len(words) / 2
         yield text(min(max((start + end) / 2, half), width - half), y - 6, words, "tick", "middle")

@@ -28,22 +28,27 @@ def patches(machine: Machine) -> Iterator[tuple[Any, str, Any]]:
     default = torch.get_default_device
     yield torch, "get_default_device", lambda: machine.name(default())
     yield torch, "Generator", _generators(machine)
-    yield torch, "device", Device("device", (), {"__module__": "torch", "machine": machine})
-    yield torch._C._nn, "_parse_to", wrapping(_placed, torch._C._nn._parse_to, machine, 0)
-    yield DeviceContext, "__init__", wrapping(_placed, DeviceContext.__init__, machine, 1)
+    device = staticmethod(functools.partial(_device, machine))
+    yield torch, "device", StandIn("device", (), {"__module__": "torch", "make": device, "original": _Device})
+    yield torch._C._nn, "_parse_to", wrapping(placed, torch._C._nn._parse_to, machine, 0)
+    yield DeviceContext, "__init__", wrapping(placed, DeviceContext.__init__, machine, 1)
     yield DeviceContext, "__torch_function__", _in_context
 
 
-class Device(type):
-    """A stand-in for torch.device that accepts a number alone; its instances are plain torch.devices."""
+class StandIn(type):
+    """What a class of PyTorch's is replaced by: it is called through `make`, and has the instances of `original`."""
 
-    def __call__(cls, *args: Any, **kwargs: Any) -> torch.device:
-        if len(args) == 1 and not kwargs and isinstance(args[0], int):
-            args = (cls.machine.called, args[0])
-        return _Device(*args, **kwargs)
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        return cls.make(*args, **kwargs)
 
     def __instancecheck__(cls, value: Any) -> bool:
-        return isinstance(value, _Device)
+        return isinstance(value, cls.original)
+
+
+def _device(machine: Machine, *args: Any, **kwargs: Any) -> torch.device:
+    """Return a torch.device, also of a number alone."""
+    is_number = len(args) == 1 and not kwargs and isinstance(args[0], int)
+    return _Device(machine.called, args[0]) if is_number else _Device(*args, **kwargs)
 
 
 def located(machine: Machine, device: Any) -> Any:
@@ -63,18 +68,17 @@ def name(device: Any) -> str:
     return re.sub(rf"\b{TYPE}\b", CALLED, text)
 
 
-def _placed(function: Original, machine: Machine, at: int | None, /, *args: Any, **kwargs: Any) -> Any:
+def placed(function: Original, machine: Machine, at: int | None, /, *args: Any, **kwargs: Any) -> Any:
     """Call a function whose argument `device`, and the one at position `at` if any, become virtual devices."""
     if kwargs.get("device") is not None:
         kwargs["device"] = located(machine, kwargs["device"])
-    placed = (located(machine, argument) if i == at else argument for i, argument in enumerate(args))
-    return function(*placed, **kwargs)
+    return function(*(located(machine, argument) if i == at else argument for i, argument in enumerate(args)), **kwargs)
 
 
 def _made(function: Original, machine: Machine, /, *args: Any, **kwargs: Any) -> torch.Tensor:
     """Call a function that makes a tensor, which may be on a virtual device or in pinned memory."""
     pinned = kwargs.pop("pin_memory", False)
-    result = _placed(_on_devices(function), machine, None, *args, **kwargs)
+    result = placed(_on_devices(function), machine, None, *args, **kwargs)
     return result.pin_memory() if pinned else result
 
 
@@ -104,7 +108,7 @@ def _generators(machine: Machine) -> type:
     """Return a replacement of torch.Generator that draws on the physical device for virtual ones."""
 
     def new(kind: type, device: Any = "cpu") -> torch.Generator:
-        place = _Device(located(machine, device))
-        return _Generator.__new__(kind, machine.physical if place.type == TYPE else place)
+        located_at = _Device(located(machine, device))
+        return _Generator.__new__(kind, machine.physical if located_at.type == TYPE else located_at)
 
     return type("Generator", (_Generator,), {"__new__": new})

@@ -18,7 +18,7 @@ import torch
 
 from parity.doctor.evidence import NotPretended
 from torch_impl.instruments import source
-from torch_impl.instruments.pretended.devices import located
+from torch_impl.instruments.pretended.devices import StandIn, located
 from torch_impl.instruments.virtual_devices import Machine
 
 NAME = "CPU (virtual)"
@@ -190,7 +190,7 @@ def _replaced(machine: Machine, call: str, value: Any) -> Any:
     if name in INSTEAD:
         return _passed_over(machine, call, INSTEAD[name])
     if isinstance(value, type):
-        return Refused(name, (), {"make": staticmethod(_tried(machine, call, value)), "original": value})
+        return StandIn(name, (), {"make": staticmethod(_tried(machine, call, value)), "original": value})
     return _tried(machine, call, value)
 
 
@@ -202,16 +202,6 @@ def _passed_over(machine: Machine, call: str, instead: str) -> type[Nothing]:
         return Nothing.__new__(cls)
 
     return type(call.rpartition(".")[2], (Nothing,), {"__new__": new})
-
-
-class Refused(type):
-    """A class of torch.cuda that is called through `make`; its instances are those of `original`."""
-
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        return cls.make(*args, **kwargs)
-
-    def __instancecheck__(cls, value: Any) -> bool:
-        return isinstance(value, cls.original)
 
 
 def _tried(machine: Machine, call: str, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -14,8 +14,7 @@ from torch.nn import Parameter
 from torch.nn.parameter import UninitializedTensorMixin
 
 from parity.core.patches import calling
-from torch_impl.instruments.pretended.devices import located
-from torch_impl.instruments.pretended.runtime import Refused
+from torch_impl.instruments.pretended.devices import StandIn, located, placed
 from torch_impl.instruments.virtual_devices import Machine, VirtualTensor, place, set_data
 
 _Tensor = torch.Tensor
@@ -35,7 +34,7 @@ def patches(machine: Machine) -> Iterator[tuple[Any, str, Any]]:
 
 def _places(machine: Machine) -> dict[str, Any]:
     def kind(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        if args and isinstance(args[0], Refused):
+        if args and isinstance(args[0], StandIn):
             return self.to(args[0](1))  # a tensor of this type; raises if PyTorch is built without CUDA
         if args or kwargs or not isinstance(self, VirtualTensor):
             return _BASE.type(self, *args, **kwargs)
@@ -107,15 +106,11 @@ def _moves(machine: Machine) -> dict[str, Any]:
         if isinstance(other, VirtualTensor):  # in inference mode torch would not ask it for its device
             kwargs.pop("other", None)
             args = (place(other), other.dtype, *args[1:])
-        if args:
-            args = (located(machine, args[0]), *args[1:])
-        if kwargs.get("device") is not None:
-            kwargs["device"] = located(machine, kwargs["device"])
         if isinstance(self, UninitializedTensorMixin):
-            places = (argument for argument in args if isinstance(argument, _Device))
-            self.later = kwargs.get("device") or next(places, None)
+            places = (located(machine, argument) for argument in (kwargs.get("device"), *args))
+            self.later = next((each for each in places if isinstance(each, _Device)), None)
             return self
-        return _BASE.to(self, *args, **kwargs)
+        return placed(_BASE.to, machine, 1, self, *args, **kwargs)
 
     def cuda(self: torch.Tensor, device: Any = None, non_blocking: bool = False, **kwargs: Any) -> torch.Tensor:
         return to(self, machine.called if device is None else device, non_blocking=non_blocking, **kwargs)
