@@ -26,7 +26,11 @@ import msgspec
 from parity.core.patches import pushed
 
 Owner = Literal["user", "own", "standard", "installed"]
-FRAMEWORKS = ("torch", "tensorflow", "keras", "numpy", "optree", "einops", "wrapt")
+# With what these call themselves, which is no code of models either.
+FRAMEWORKS = (
+    "torch", "tensorflow", "keras", "numpy", "optree", "einops", "wrapt", "ml_dtypes", "absl", "gast", "opt_einsum",
+    "scipy", "sympy",
+)  # fmt: skip
 # Parts of this project's packages that are not examined ("" is the whole package).
 # The rest of these packages, models and strategies, is treated like a user's program. dropout.py draws the masks of
 # users' models as well, and is no part of them.

@@ -73,6 +73,7 @@ FAMILIES: Final = (
 # What a function computes by an argument of its own, by names that no framework has.
 FORMS: Final = {"gelu": ("gelu_exact", "gelu_tanh"), "smooth_l1_loss": ("huber_loss",)}
 SLICES: Final = (":", "1:", ":-1")  # of an axis that may be shifted against another
+RETURNED: Final = ("return_", "output_")  # how names of settings begin that say what is returned
 IDENTITIES: Final = ("linear", "identity")  # in place of an activation
 ACTIVATIONS: Final = (*FAMILIES[0], *FAMILIES[1])
 STOPS: Final = ("detach", "data", "no_grad", "stop_gradient")  # what keeps a gradient from what is before

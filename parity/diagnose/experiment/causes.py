@@ -52,7 +52,6 @@ KNOWN: Final = (
     "argument", "attribute", "precision", "operation", OTHER_MASK, "default", "callable", "variable", "constant",
     "function", "operator", "slice",
 )  # fmt: skip
-RETURNED: Final = ("return_", "output_")  # how names begin that say what is returned
 NO_RATE: Final = 1e-6  # below it a dropout drops nothing
 FAR: Final = 8  # times as large
 SWITCHES: Final = (0.0, 1.0, -1.0)  # numbers that switch a term off or on
@@ -195,7 +194,7 @@ def _unlikely(change: Change) -> tuple[bool, bool, int, bool]:
     return_attention_scores does: it is a coincidence that the module then computes in another way, or in another order.
     """
     switches_off = isinstance(change.after, float) and change.after in SWITCHES
-    is_returned = isinstance(change.before, bool) and change.name.startswith(RETURNED)
+    is_returned = isinstance(change.before, bool) and change.name.startswith(candidates.RETURNED)
     kind = KNOWN.index(OTHER_MASK if change.before == AS_GIVEN else change.kind)
     if change.after in (FIRST, SECOND):  # what is left out may vanish by a constant or a function as well
         kind = min(kind, KNOWN.index("variable"))

@@ -47,12 +47,12 @@ def constants(run: Executed) -> Iterator[Knob]:
 
 
 def defaults(run: Executed) -> Iterator[Knob]:
-    """Yield the defaults of a function's arguments."""
+    """Yield the defaults of a function's arguments, but for the name that an op gets."""
     function, code = run.function, run.function.__code__
     positional = code.co_varnames[: code.co_argcount]
     values = function.__defaults__ or ()
     for number, (name, value) in enumerate(zip(positional[len(positional) - len(values) :], values, strict=True)):
-        if is_setting(value):
+        if is_setting(value) and name != "name":
             change = attribute(function, "__defaults__", _with(number))
             yield Knob(name, run.name, run.source, value, "default", change)
     for name, value in (function.__kwdefaults__ or {}).items():

@@ -12,12 +12,9 @@ from typing import Any, NamedTuple
 
 from parity.core import script
 
-# Functions that pass a call on to the one that is named (tensorflow/python/util), or that a loss is made of
+# Functions that pass a call on to the one that is named (tensorflow/python/util), or of which a loss is made
 # (keras/src/losses).
-PASSING = (
-    "filter_traceback.<locals>.error_handler", "add_dispatch_support.<locals>.decorator.<locals>.op_dispatch_handler",
-    "LossFunctionWrapper.call", "Loss.__call__",
-)  # fmt: skip
+PASSING = {"error_handler", "op_dispatch_handler", "LossFunctionWrapper.call", "Loss.__call__"}
 
 
 class Executed(NamedTuple):
@@ -99,7 +96,7 @@ def executed(
         if code in calls:
             return
         caller = frame.f_back
-        while caller and caller.f_code.co_qualname in PASSING:
+        while caller and PASSING & {caller.f_code.co_name, caller.f_code.co_qualname}:
             caller = caller.f_back
         of_model = (each for each in (caller, frame) if each and is_models(each.f_code.co_filename))
         if first := next(of_model, None):

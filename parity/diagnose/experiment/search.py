@@ -10,7 +10,7 @@ import numpy as np
 from parity.core.arrays import Array, reproduced
 from parity.diagnose.experiment import knobs
 from parity.diagnose.experiment.attempts import Attempts, Calls, Trial, told_of
-from parity.diagnose.experiment.candidates import SOON, Tries, is_number, multiplied, step_towards
+from parity.diagnose.experiment.candidates import RETURNED, SOON, Tries, is_number, multiplied, step_towards
 from parity.diagnose.experiment.knobs import Knob
 from parity.diagnose.formula import NEEDED, UNSET, Seen, bits_of, is_conclusive, largest_difference
 from parity.runtime.experiment import Found
@@ -30,6 +30,7 @@ FIRST: Final = 6  # changes that are tried together with all others, the most ef
 SHARE: Final = 0.05  # of the difference that a step must promise to take away; by chance it is far less
 SLOW: Final = 3  # steps that need not halve the difference
 FAST: Final = 4  # times smaller that a step makes the difference as the search comes to its end
+MOST_DIGITS: Final = 10  # of a number that somebody writes
 LEAST: Final = 300  # calls in the first part of the search, so that what is found hardly depends on the machine
 FEWER: Final = 80  # calls in each further part, and around the module
 
@@ -74,13 +75,16 @@ class Search:
         effective: list[tuple[float, Trial]] = []
         if base and self.reproduced(base):
             return []  # what is left then is no evidence for anything else
-        there = [group for group in groups if group]
+        there, chance = [group for group in groups if group], list[Found]()
         for number, group in enumerate(there):
             self._calls.begin(least if group is groups[0] and pairs else min(least, FEWER), len(there) - number + pairs)
-            if found := [self._found(trials) for trials in self._singles(group, base, effective)]:
+            singles = list(self._singles(group, base, effective))
+            found = list(map(self._found, singles))
+            if not all(map(self._is_by_chance, singles)):
                 return found
-        if not pairs:
-            return []
+            chance += found
+        if chance or not pairs:
+            return chance
         self._calls.begin(min(least, FEWER))
         effective.sort(key=lambda entry: entry[0])
         for _, first in effective[:FIRST]:
@@ -245,6 +249,13 @@ class Search:
     def _found(self, trials: tuple[Trial, ...]) -> Found:
         changes = [told_of(knob, value) for knob, value in trials]
         return Found(changes=changes, bits=bits_of(self._target, self._left_under(*trials)), before=self.before)
+
+    def _is_by_chance(self, trials: tuple[Trial, ...]) -> bool:
+        """Return whether a change may do it by chance: a number of many digits, or that something more is returned."""
+        knob, value = trials[-1]
+        has_digits = isinstance(value, float) and len(repr(value).strip("-0.").replace(".", "")) > MOST_DIGITS
+        is_returned = isinstance(knob.value, bool) and knob.name.startswith(RETURNED)
+        return is_returned or (has_digits and value not in [each for each in self._values(knob) if is_number(each)])
 
     def _does(self, knob: Knob, value: Any, base: tuple[Trial, ...]) -> bool:
         """Return whether the other side is reproduced with a value of a setting, under the base's changes."""

@@ -84,7 +84,9 @@ def known_settings(question: Question, live: Live) -> Known:
     in_code += [knob for each in run if not each.is_models for knob in code.exchanged(each) if knob.value in FIRST_TWO]
     in_code += [knob for knob in in_graphs if knob.kind != "attribute"]
     values = [plain(knob.value) for knob in (*named, *in_code)]
-    settings = [value for value in values if not isinstance(value, str) or knobs.WORD.fullmatch(value)]
+    settings = [
+        value for value in values if not isinstance(value, str) or knobs.WORD.fullmatch(value) or value in code.BINARY
+    ]
     settings += dict.fromkeys(value for owner in live.owners() for value in knobs.configured(owner))
     settings += [type(owner.module).__name__.lower() for owner in live.owners()]  # ELU has the function elu
     return Known(list(run), named, in_code, settings)
@@ -94,7 +96,8 @@ def values_to_try(question: Question, live: Live, known: Known) -> Callable[[Kno
     """Return the function that returns the values to try for a setting."""
     # What the other side alone has is the likeliest.
     theirs = sorted(question.settings or [], key=known.settings.__contains__)
-    words, own = [text for text in theirs if isinstance(text, str)], known.by_name
+    words, own = [text for text in theirs if isinstance(text, str) and text not in code.BINARY], known.by_name
+    alone = [value for value in theirs if value not in known.settings]
     around = [word for each in known.run for word in knobs.words(each.function.__code__)]
 
     def values(knob: Knob) -> Sequence[Any]:
@@ -102,7 +105,9 @@ def values_to_try(question: Question, live: Live, known: Known) -> Callable[[Kno
         # The first values are tried of all settings. A setting that a port gives may have been left to its default.
         usual = [live.functions.get(each, each) if knob.kind == "callable" else each for each in knob.defaults]
         usual = [each for each in usual if each != knob.value]
-        others = _values(knob, theirs, likely, live.functions)
+        others = sorted(
+            _values(knob, theirs, likely, live.functions), key=lambda each: not _is_sign_of(knob, each, alone)
+        )
         # Sizes that the other side alone has, the nearest first: a dilation is likelier another one than the padding.
         sizes = [each for each in others if isinstance(each, (tuple, list)) and plain(each) not in known.settings]
         sizes.sort(key=lambda size: _distance(size, knob.value))
@@ -112,6 +117,11 @@ def values_to_try(question: Question, live: Live, known: Known) -> Callable[[Kno
         return [*first, *(each for each in others if each not in first)]
 
     return values
+
+
+def _is_sign_of(knob: Knob, value: Any, alone: Sequence[Any]) -> bool:
+    """Return whether a value is an operator that the other side has, and this side has nowhere."""
+    return knob.kind == "operator" and value in alone
 
 
 def _of_its_name(

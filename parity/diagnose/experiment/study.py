@@ -1,6 +1,6 @@
 """One backend's half of an experiment: calls a module of the living model with other settings."""
 
-import sys
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -92,6 +92,9 @@ def _answer(question: Question, live: Live, attempts: Attempts) -> Outcome:
     if is_forward and not is_number and np.ptp(theirs) == 0:
         # A dropout of everything, an epsilon without end, a factor of 0: whatever makes an output vanish would do.
         problem = "the other side returns one number everywhere, as many settings do"
+        return Outcome(settings=known.settings, problem=problem)
+    if question.tensor.kind == "gradient" and not theirs.any():
+        problem = "the other side has no gradient, as many settings make it"
         return Outcome(settings=known.settings, problem=problem)
     values = values_to_try(question, live, known)
     call = _beside(live) if is_number or (is_forward and question.tensor.number) else live.replay
@@ -196,12 +199,15 @@ def _later(question: Question, search: Search, known: Known, live: Live) -> Outc
     if question.given:
         bases = _bases(question.given, [*in_code, *knobs.joint(named), *named])
         return Outcome(settings=settings, same=any(map(search.reproduced, bases)))
+    if question.lines:
+        near = [each for each in (*in_code, *live.operations(), *named) if knobs.is_near(each.source, question.lines)]
+        return Outcome(settings=settings, found=search.found(near, pairs=False, least=FEWER), tried=len(near))
+    own = _of_loss(known, live) if question.tensor.kind == "loss" else []
+    if own and (matches := search.found(own, pairs=False, least=MORE)):
+        return Outcome(settings=settings, found=matches, tried=len(own))
     named = search.effective(named)
     groups = [named] if question.wider else [named, in_code, list(knobs.joint(named))]
     if question.tensor.kind == "loss":
-        own = _of_loss(known, live)
-        if matches := search.found(own, pairs=False, least=MORE):
-            return Outcome(settings=settings, found=matches, tried=len(own))
         groups = [[knob for knob in each if knob not in own] for each in groups]
         groups.append([each for each in live.operations() if _may_be_of_loss(each)])
     if question.tensor.kind == "gradient":  # what stops a gradient does nothing else: it is tried first
@@ -222,8 +228,11 @@ def _of_loss(known: Known, live: Live) -> list[Knob]:
     A model whose class is the user's own may compute its loss itself, by what it holds.
     """
     whole = live.arguments()[1].module
-    file = getattr(sys.modules.get(type(whole).__module__), "__file__", None) or ""
-    parts = [*([] if ownership.is_models(file) else [whole]), *(owner.module for owner in live.owners() if owner.path)]
+    files = (each.__code__.co_filename for each in vars(type(whole)).values() if inspect.isfunction(each))
+    parts = [
+        *([] if any(map(ownership.is_models, files)) else [whole]),
+        *(owner.module for owner in live.owners() if owner.path),
+    ]
     classes = {type(module).__name__ for module in parts}
     return [knob for knob in known.all if not knob.path and knob.owner.partition(".")[0] not in classes]
 

@@ -131,7 +131,7 @@ def _in_words(graph: Graph, number: int) -> str:
 
 
 def box(whole: Array, part: Array) -> str:
-    """Return in words where a part stands in a tensor; "" if it is no box of its numbers."""
+    """Return in words where a part stands in a tensor; "" if it is no box of its numbers, nor of every few of them."""
     if whole.ndim < part.ndim:  # the part is of a form in which one axis more was cut
         shapes = ([*part.shape[:axis], -1, *part.shape[axis + 1 :]] for axis in range(part.ndim))
         forms = (whole.reshape(shape) for shape in shapes if not whole.size % -math.prod(shape))
@@ -146,6 +146,20 @@ def box(whole: Array, part: Array) -> str:
             if np.array_equal(whole[tuple(itertools.starmap(slice, spans))], form):
                 cut = (axis for axis, size in enumerate(whole.shape) if form.shape[axis] < size)
                 return ", ".join(f"{spans[axis][0]}:{spans[axis][1]} of axis {axis}" for axis in cut)
+        if steps := _steps(whole, form):
+            return steps
+    return ""
+
+
+def _steps(whole: Array, part: Array) -> str:
+    """Return in words with which step a part takes slices along one axis of a tensor; "" if it does not."""
+    axes = [axis for axis, (size, length) in enumerate(zip(whole.shape, part.shape, strict=True)) if size != length]
+    if len(axes) != 1 or part.shape[axes[0]] < 2:
+        return ""
+    slices, taken = np.moveaxis(whole, axes[0], 0), np.moveaxis(part, axes[0], 0)
+    for step, start in itertools.product(range(2, len(slices) // len(taken) + 1), range(len(slices))):
+        if np.array_equal(slices[start::step][: len(taken)], taken):
+            return f"{start}::{step} of axis {axes[0]}"
     return ""
 
 

@@ -145,13 +145,13 @@ class Experiment(NamedTuple):
         lines = {where: each.lines for where, each in described.items() if not each.named and all(each.lines)}
         near = {}
         for where, (torch, keras) in lines.items():
-            near[where] = self._near(questions[where][0], torch), self._near(questions[where][1], keras)
+            near[where] = self.near(questions[where][0], torch), self.near(questions[where][1], keras)
         for where, found in self._named(near).items():
             if found:
                 result.causes = with_causes(result.causes, where, found)
         result.causes = with_descriptions(result.causes, described)
 
-    def _near(self, question: Question, lines: list[str]) -> Question:
+    def near(self, question: Question, lines: list[str]) -> Question:
         """Return a question about what stands near some lines, and about the modules that are made there."""
         folder = Path(question.own) / "survey"
         modules = survey.read(folder).modules if (folder / survey.FILE).exists() else []

@@ -76,6 +76,12 @@ def _causes_of_loss(experiment: Experiment, asked: Parted, words: str) -> tuple[
     unknown = Cause(id=UNKNOWN, where=asked.where, evidence="")
     (cause,) = with_descriptions([unknown], {asked.where: described})
     named = [cause] if cause.id != UNKNOWN else losses.causes_of_classes(*experiment.traces, asked.step)
+    if not named and all(described.lines):
+        torch, keras = (experiment.near(*each) for each in zip(scopes[-1], described.lines, strict=True))
+        named = [
+            later.as_later(each, asked.kind, words)
+            for each in _named(experiment, asked.kind, {asked.where: (torch, keras)})[asked.where]
+        ]
     return named, "; ".join(filter(None, (words, described.words)))
 
 
