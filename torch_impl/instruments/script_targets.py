@@ -13,10 +13,10 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from parity.config.pair import TARGET
-from parity.pairs.script_records import OF_LOSS
+from parity.pairs.script_records import OF_LOSS, Frozen
 from torch_impl.instruments import source
 from torch_impl.instruments.noise import FUNCTIONS, GAMMAS
-from torch_impl.instruments.script_calls import tensors_of_call
+from torch_impl.instruments.script_calls import Copy, tensors_of_call
 
 Given = Mapping[str, torch.Tensor]
 
@@ -90,7 +90,7 @@ class StepData:
         """Return what stands in a loss in place of a tensor of the script's own."""
         samples = next((each.shape[0] for each in self._inputs.values() if each.dim()), 0)
         is_constant = id(tensor) in self._constants or not tensor.dim() or not tensor.numel()
-        is_constant |= self._beside.are_parts and id(tensor) in self._beside.made
+        is_constant |= bool(self._beside.parts) and id(tensor) in self._beside.made
         if is_constant or not samples or tensor.numel() % samples:
             return tensor
         inputs = {id(each): name for name, each in self._inputs.items()}
@@ -131,17 +131,31 @@ Tensors = Sequence[torch.Tensor]
 
 
 class Beside:
-    """What frozen modules have returned, and what was made of that alone: the tensors by id(), which lives as long.
+    """Frozen modules that a step calls, by name, and what they return.
 
-    `are_parts`: whether these modules are parts of the model, with weights that both sides share.
+    `parts`: those that are parts of the model, with weights that both sides share. `made`: what they have returned, and
+    what was made of that alone: the tensors by id(), which lives as long. `names`: those of what a loss takes of it.
     """
 
-    def __init__(self, are_parts: bool) -> None:
-        self.are_parts, self.made = are_parts, dict[int, torch.Tensor]()
+    def __init__(self, parts: Mapping[str, Frozen]) -> None:
+        self.parts, self.made, self.names = parts, dict[int, torch.Tensor](), list[str]()
+        self._called: dict[nn.Module, str] = {}
+
+    def note(self, module: nn.Module, name: str, outputs: Any) -> None:
+        """Note a call of a frozen module."""
+        self._called[module] = name
+        self.add(outputs)
 
     def add(self, value: Any) -> None:
         """Add all tensors in a value."""
         self.made |= {id(each): each for each in tree_leaves(value) if isinstance(each, torch.Tensor)}
+
+    def described(self, number: Callable[[nn.Module], int], copies: Sequence[Copy]) -> dict[str, Frozen]:
+        """Return the modules by name, but for copies of the model; `number` returns that of one among all modules."""
+        copied = {each for each, _ in copies}
+        own = {name: each for each, name in self._called.items() if each not in copied}
+        sizes = {name: [tensor.numel() for tensor in each.state_dict().values()] for name, each in own.items()}
+        return {name: Frozen(number=number(each), sizes=sizes[name]) for name, each in own.items()}
 
 
 class _Applied(NamedTuple):

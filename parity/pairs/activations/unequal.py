@@ -9,12 +9,14 @@ that does not correspond to that of the module of the same weights. What the two
 same with their weights.
 """
 
+import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from parity.core.groups import by_key, grouped
 from parity.pairs.activations.counterparts import By, Correspondence, Counterparts, ModuleOutput, masks_may_agree
 from parity.pairs.activations.layouts import order_by_channels
 from parity.pairs.activations.values import CLEARLY, CLOSE, SAME
+from parity.pairs.weights.names import without_numbers
 from parity.pairs.weights.patterns import Shape
 from parity.trace.mapping import Fed
 
@@ -35,13 +37,23 @@ def match_owners(state: Counterparts) -> None:
     ]
     for candidate in sorted(close, key=lambda candidate: candidate.rank):
         _accept(state, candidate)
+    equal = {_without_numbers(pair) for pair in state.matched.values() if pair.fit.distance <= SAME}
     for torch, keras in groups:
+        for mine, theirs in itertools.product(torch, keras):  # as other layers of these names, whose outputs agree
+            for candidate in _candidate(state, mine, theirs, "weights") if torch[1:] or keras[1:] else ():
+                if _without_numbers(candidate) in equal:
+                    _accept(state, candidate)
         for leaf in (True, False, None):
             torch_left, keras_left = (
                 [output for output in outputs if output.number not in taken and leaf in (None, output.leaf)]
                 for outputs, taken in ((torch, state.matched), (keras, state.taken))
             )
             _match_in_order(state, torch_left, keras_left)
+
+
+def _without_numbers(pair: Correspondence) -> tuple[str, str]:
+    """Return both modules' paths without numbers; the first of equal layers of Keras's has none."""
+    return without_numbers(pair.torch.module), without_numbers(pair.keras.module).replace("_#", "")
 
 
 def _is_out_of_turn(

@@ -27,7 +27,7 @@ from parity.core.errors import UsageError
 from parity.core.patches import applied, around
 from parity.core.wording import count
 from parity.doctor import rewrite
-from parity.pairs.script_records import Early, Frozen, known
+from parity.pairs.script_records import Early, known
 from torch_impl.instruments import one_rank, script_calls, source
 from torch_impl.instruments.fetches import Fetches, Together
 from torch_impl.instruments.noise import float32_draws
@@ -63,14 +63,12 @@ class Script(script.Script):
         self.carried: set[str] = set()  # what the model is given of what it has returned in the step before
         # The number of the output that is compared with each of what the loss takes.
         self.compared: list[int | None] = []
-        self._parts = before.beside if before else {}
-        self._beside, self.of_beside = Beside(are_parts=bool(self._parts)), list[str]()
-        self._called_frozen: dict[nn.Module, str] = {}  # modules that are called and not trained, with their names
+        self.beside = Beside(before.beside if before else {})
         self.labels: dict[str, list[str]] = {}  # what the code calls that which model and loss are given, by its name
         self._begin_step(None)
 
     def _begin_step(self, batch: Given | None) -> None:
-        self._data = self._data_kind(self.name, batch or {}, self._of_loss, self._constants, self._beside)
+        self._data = self._data_kind(self.name, batch or {}, self._of_loss, self._constants, self.beside)
         if self._fetched:
             self._data.tape.begin([])
         self._passes = self._backwards = 0
@@ -94,7 +92,7 @@ class Script(script.Script):
                 "torch.optim.Optimizer made before; give a script that trains one model so, or a file with torch_step"
             )
         one_rank.hold_to(self._path, self._model)
-        for name, each in self._parts.items():
+        for name, each in self.beside.parts.items():
             script_calls.attach(self._model, name, self.fetches.made(each.number))
         parts = self._model.children() if isinstance(self._model, Together) else []
         self.copies = script_calls.copies([self._model, *parts])
@@ -173,13 +171,6 @@ class Script(script.Script):
             if not is_over:
                 yield self._data.taken
 
-    def beside(self) -> dict[str, Frozen]:
-        """Return the modules that were called and not trained, by name, but for copies of the model."""
-        copied = {each for each, _ in self.copies}
-        own = {each: name for each, name in self._called_frozen.items() if each not in copied}
-        sizes = {each: [tensor.numel() for tensor in each.state_dict().values()] for each in own}
-        return {name: Frozen(number=self.fetches.number(each), sizes=sizes[each]) for each, name in own.items()}
-
     def early(self) -> Early | None:
         """Return with which call the first step has begun, of the `batches`, if that is before the one in training."""
         return self._begins
@@ -241,9 +232,8 @@ class Script(script.Script):
             self._constants.update(map(id, itertools.chain(module.parameters(), module.buffers())))
             if not self._optimizers or next(module.parameters(), None) is None:
                 return self.within(call, module, args, kwargs)
-            self._called_frozen[own] = self.fetches.name(own)
             outputs = self.within(call, module, args, kwargs)
-            self._beside.add(outputs)
+            self.beside.note(own, self.fetches.name(own), outputs)
             self._data.tape.go_on()
             return outputs
         self._trained_calls += 1
@@ -310,9 +300,9 @@ class Script(script.Script):
         if not self.labels:
             called = {name: [name, rewrite.name(source.frame(), each)] for name, each in self._data.taken.items()}
             self.labels = {name: list(filter(None, labels)) for name, labels in called.items()}
-            self.compared, self.of_beside = self._data.compared, self._data.of_beside
+            self.compared, self.beside.names = self._data.compared, self._data.of_beside
         backward(loss, *args, **kwargs)
-        self._beside.made.clear()
+        self.beside.made.clear()
         self._backwards += 1
         if self.fetches.last:
             self.fetches.last.backwards += 1

@@ -218,7 +218,7 @@ def batches(job: BatchesJob) -> None:
         carried=sorted(run.carried),
         ends=ends,
         sizes=[each.numel() for each in model.state_dict().values()],
-        beside=run.beside(),
-        of_beside=run.of_beside,
+        beside=run.beside.described(run.fetches.number, run.copies),
+        of_beside=run.beside.names,
     )
     write(Path(job.folder), trained, arrays)
