@@ -115,21 +115,22 @@ def with_states(
     return called
 
 
-def attach(model: nn.Module, name: str, module: nn.Module) -> None:
-    """Make a frozen module a part of a model, which does not call it, so that its weights are the model's.
+def attach(model: nn.Module, modules: Mapping[str, nn.Module]) -> None:
+    """Make frozen modules parts of a model, which does not call them, so that their weights are the model's.
 
-    Its mode stays what the script has given it.
+    Their mode stays what the script has given them.
     """
-    parts = list(model) if isinstance(model, nn.Sequential) else []
+    parts = list(model) if modules and isinstance(model, nn.Sequential) else []
 
     def in_order(x: Any) -> Any:
         return functools.reduce(lambda made, part: part(made), parts, x)
 
     if parts:
         model.forward = in_order
-    module.requires_grad_(False)
-    module.train = lambda mode=True: module
-    model.add_module(f"{name}_" if hasattr(model, name) else name, module)
+    for name, module in modules.items():
+        module.requires_grad_(False)
+        module.train = functools.partial(lambda own, mode=True: own, module)
+        model.add_module(f"{name}_" if hasattr(model, name) else name, module)
 
 
 Copy = tuple[nn.Module, nn.Module]  # a module, and the model that it is a copy of

@@ -92,8 +92,7 @@ class Script(script.Script):
                 "torch.optim.Optimizer made before; give a script that trains one model so, or a file with torch_step"
             )
         one_rank.hold_to(self._path, self._model)
-        for name, each in self.beside.parts.items():
-            script_calls.attach(self._model, name, self.fetches.made(each.number))
+        script_calls.attach(self._model, {name: self.fetches.made(each) for name, each in self.beside.parts.items()})
         parts = self._model.children() if isinstance(self._model, Together) else []
         self.copies = script_calls.copies([self._model, *parts])
         return self._model
@@ -214,11 +213,10 @@ class Script(script.Script):
 
     def _on_fetch(self) -> Given:
         """Suspend the script where it has taken a batch, if a step begins with it; return the step's own."""
-        if self._model is None:
+        if is_first := self._model is None:
             modules = self.fetches.modules()
             self._model = Together(modules) if len(modules) > 1 else next(iter(modules.values()))
-            self._suspend()
-        elif self._backwards:
+        if is_first or self._backwards:
             self._suspend()
         return self._data.batch
 
@@ -230,11 +228,10 @@ class Script(script.Script):
         args, kwargs = script_calls.with_options_named(own, args, kwargs)
         if not script_calls.share(script_calls.held(self._optimizers), own.parameters()):
             self._constants.update(map(id, itertools.chain(module.parameters(), module.buffers())))
-            if not self._optimizers or next(module.parameters(), None) is None:
-                return self.within(call, module, args, kwargs)
             outputs = self.within(call, module, args, kwargs)
-            self.beside.note(own, self.fetches.name(own), outputs)
-            self._data.tape.go_on()
+            if self._optimizers and next(module.parameters(), None) is not None:
+                self.beside.note(own, self.fetches.name(own), outputs)
+                self._data.tape.go_on()
             return outputs
         self._trained_calls += 1
         if self._fetched and torch.is_grad_enabled():  # also in evaluation mode, as an attack is made
@@ -251,16 +248,13 @@ class Script(script.Script):
             self._ahead += not self._passes
             with calls.unobserved():
                 return self.within(call, own, args, kwargs)
-        fetch = self.fetches.last
-        if fetch:
+        if fetch := self.fetches.last:
             fetch.begin()
             self.fetches.name(own)
         elif own is not self._model:
             names = f"{type(self._model).__name__} and {type(own).__name__}"
-            raise UsageError(
-                f"{self.name}: trains two modules that it calls one by one, {names}; expected one, or batches of a "
-                "DataLoader"
-            )
+            expected = "expected one, or batches of a DataLoader"
+            raise UsageError(f"{self.name}: trains two modules that it calls one by one, {names}; {expected}")
         outputs = (self._run_pass if own is self._model else self.within)(call, own, args, kwargs)
         if fetch:
             fetch.note(own, script_calls.tensors_of_call(self.name, own, args, kwargs), outputs)
