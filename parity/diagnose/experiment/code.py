@@ -118,18 +118,20 @@ def operators(run: Executed) -> Iterator[Knob]:
 
 
 def slices(run: Executed) -> Iterator[Knob]:
-    """Yield the slices with written ends, such as 1: and :-1, at all places: they shift an axis against another."""
+    """Yield the slices with written ends, such as 1: and :-1, at all places and at each: they shift an axis."""
     instructions = list(dis.get_instructions(run.function.__code__))
-    loads_by_text: dict[str, list[dis.Instruction]] = {}
-    lines: dict[str, int | None] = {}
+    by_text: dict[str, list[tuple[dis.Instruction, ...]]] = {}
     for start, stop, made in zip(instructions, instructions[1:], instructions[2:], strict=False):
         ends = [each.argval for each in (start, stop) if each.opname == "LOAD_CONST"]
         if made.opname in ("BUILD_SLICE", "BINARY_SLICE") and made.arg != 3 and len(ends) == 2:
             text = ":".join("" if end is None else str(end) for end in ends)
-            loads_by_text.setdefault(text, []).extend((start, stop))
-            lines.setdefault(text, made.positions.lineno if made.positions else None)
-    for text, loads in loads_by_text.items():
-        yield Knob(text, run.name, f"{run.file}:{lines[text]}", text, "slice", _ends(run.function, loads))
+            by_text.setdefault(text, []).append((start, stop, made))
+    for text, several in by_text.items():
+        for each in (several, *([one] for one in several if len(several) > 1)):
+            loads = [load for start, stop, _ in each for load in (start, stop)]
+            where = each[0][2].positions
+            line = where.lineno if where else None
+            yield Knob(text, run.name, f"{run.file}:{line}", text, "slice", _ends(run.function, loads))
 
 
 def exchanged(run: Executed) -> Iterator[Knob]:

@@ -39,7 +39,7 @@ SWITCHED_OFF: Final[Mapping[type, Sequence[Any]]] = {int: (None, -100), float: (
 MOST_SIZES: Final = 2  # that are tried first
 MOST_ALIKE: Final = 3  # values of the other side's settings of the same name that are tried before
 # What stands in the code of the model that was run.
-IN_CODE: Final = (code.exchanged, code.variables, code.constants, code.functions, code.operators, code.slices)
+IN_CODE: Final = (code.exchanged, code.slices, code.variables, code.constants, code.functions, code.operators)
 Open = Callable[[ExperimentJob, str, Mapping[str, Floats], dict[str, Array]], AbstractContextManager[Live]]
 
 
