@@ -87,7 +87,6 @@ EXCEPTIONS = {
         "unnamed": "Keras's half is told how torch's orders its outputs",
         "ordered": "Keras's half is told how torch's orders its outputs",
         "Output": "Keras's outputs may have another axis order",
-        "found": "Keras's outputs may have another axis order",
         "laid_out": "Keras's outputs may have another axis order",
     },
     "record/pair/rehearsal.py": {"still": "both sides start from torch's values, in which no zeros are left"},
