@@ -78,6 +78,7 @@ EXCEPTIONS = {
         "dense_gradients": "where a pair accepts the difference, Keras's run holds what torch has",
         "made": "a Keras optimizer that accumulates gradients is told so before it is built",
         "unwrapped": "torch's GradScaler is no optimizer",
+        "gradients_of": "a torch parameter holds its gradient; Keras's are what a tape returns",
         "leaves": "a torch tensor knows what it was computed from; of TensorFlow's a tape does",
         "Joint": "torch's optimizers hold their slots by parameter, Keras's by number",
         "Before": "the reference alone tells in which order a step's optimizers update",
