@@ -64,8 +64,8 @@ def pushed(stack: list[Value], value: Value) -> Iterator[None]:
         stack.pop()
 
 
-class _Left(BaseException):
-    """Raised to leave code in its middle, with a value."""
+class Left(BaseException):
+    """Raised to leave code in its middle, perhaps with a value."""
 
 
 def left_with(run: Callable[[Callable[[Any], NoReturn]], object], otherwise: str) -> Any:
@@ -75,10 +75,10 @@ def left_with(run: Callable[[Callable[[Any], NoReturn]], object], otherwise: str
     """
 
     def leave(value: Any) -> NoReturn:
-        raise _Left(value)
+        raise Left(value)
 
     try:
         run(leave)
-    except _Left as left:
+    except Left as left:
         return left.args[0]
     raise LookupError(otherwise)
