@@ -11,6 +11,7 @@ if __name__ == "__main__":
 
 import argparse
 import contextlib
+import functools
 import hashlib
 import os
 import sys
@@ -96,8 +97,8 @@ class _Trials:
     """The versions that are compared with the good one; what earlier searches have found is kept in a file."""
 
     def __init__(self, versions: Versions, file: Path) -> None:
-        self._versions, self._file = versions, file
-        self._results: dict[str, CaseResult] = {}
+        self._file = file
+        self.result: Callable[[str], CaseResult] = functools.cache(versions.compared)  # the comparison of a version
         self._kept: dict[str, Tried] = {}
         with contextlib.suppress(OSError, msgspec.MsgspecError):  # there is none, or it was written otherwise
             self._kept = msgspec.json.decode(file.read_bytes(), type=dict[str, Tried])
@@ -116,12 +117,6 @@ class _Trials:
             self._file.parent.mkdir(exist_ok=True)
             self._file.write_bytes(msgspec.json.encode(self._kept))
         return outcome
-
-    def result(self, version: str) -> CaseResult:
-        """Return the comparison of a version, which is made now if this process has not made it."""
-        if version not in self._results:
-            self._results[version] = self._versions.compared(version)
-        return self._results[version]
 
 
 def _search(args: argparse.Namespace, bisection: Bisection, printed: terminal.Printed, scratch: Path) -> None:

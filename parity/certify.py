@@ -80,9 +80,8 @@ def add_flags(parser: cli.Parser) -> None:
 
 def check(parser: cli.Parser, args: argparse.Namespace) -> None:
     """Exit with status 2 if other flags contradict `--certificate`."""
-    chooses = [*args.case, *args.set, *args.input, args.precision, args.steps, args.every, args.seed, args.devices]
-    chooses += [args.all or None, args.keep, args.golden, *args.traces]
-    if args.certificate and any(value is not None for value in chooses):
+    chooses = args.case or args.all or args.input or args.keep or args.golden or args.traces or cli.training_flags(args)
+    if args.certificate and chooses:
         parser.error(
             "--certificate=FILE holds the case with all its settings: it takes no flags that choose or change cases, "
             "but --pair=FILE.toml for how Keras's half of a pair is built and read"

@@ -134,12 +134,12 @@ def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
 
 def _check(parser: cli.Parser, args: argparse.Namespace) -> None:
     """Exit with status 2 if flags contradict each other or one lacks another that it needs."""
-    chooses = [args.case, args.set, args.keep, args.precision, args.steps, args.every, args.seed, args.devices]
-    chooses += [args.all or None, args.pair, args.torch or None, args.keras or None, args.input]
+    pair = args.pair or args.torch or args.keras or args.input
+    chooses = pair or args.case or args.all or args.keep or cli.training_flags(args)
     if flags := [flag for trace in args.traces if not os.path.isdir(trace) and (flag := cli.pair_flag(str(trace)))]:
         given = " ".join(map(str, args.traces))
         parser.error(f"received {given}, expected folders of traces; for a pair's file, write {' '.join(flags)}")
-    if args.traces and (len(args.traces) != 2 or any(value not in (None, []) for value in chooses)):
+    if args.traces and (len(args.traces) != 2 or chooses):
         parser.error(
             f"received {count(len(args.traces), 'trace folder')}; to compare traces, expected two and no flags that "
             "choose or change cases"

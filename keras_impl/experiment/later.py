@@ -21,7 +21,7 @@ from keras_impl.record.pair.values import Placed, Weights
 from keras_impl.record.weights import array
 from parity.core.arrays import Array
 from parity.core.patches import applied, around
-from parity.diagnose.experiment.knobs import AS_GIVEN, LEFT_OUT, Changed, Knob, Owner, assignment, attribute, is_setting
+from parity.diagnose.experiment.knobs import AS_GIVEN, LEFT_OUT, Knob, Owner, assignment, attribute, is_setting
 from parity.diagnose.experiment.pieces import Again, Evidence
 from parity.diagnose.experiment.training import read_by
 from parity.trace.keys import INPUT
@@ -168,8 +168,7 @@ def _knob(owner: str, source: str, without: Callable[[], AbstractContextManager[
     def changed(how: Any) -> AbstractContextManager[None]:
         return without() if how == LEFT_OUT else nullcontext()
 
-    change: Changed = changed
-    return Knob(ADDED, owner, source, AS_GIVEN, "argument", change, (LEFT_OUT,), "loss")
+    return Knob(ADDED, owner, source, AS_GIVEN, "argument", changed, (LEFT_OUT,), "loss")
 
 
 def _adding(wanted: Callable[[Any, str], bool]) -> AbstractContextManager[None]:

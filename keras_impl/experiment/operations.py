@@ -176,11 +176,11 @@ def _settings(operation: Operation, read: Collection[str], theirs: Sequence[Mask
     for node in operation._inbound_nodes:
         yield from _arguments(node, name, theirs)
     if name in SIGNS:
-        yield Knob(SIGNS[name], name, "", SIGNS[name], "operator", _replaced(operation, _signed))
+        yield Knob(SIGNS[name], name, "", SIGNS[name], "operator", partial(_replaced, operation, _signed))
     elif name in FUNCTIONS or _keeps_form(operation):
         others = (other for other in alternatives(name) if hasattr(keras.ops, other))
         words = (*([LEFT_OUT] if _keeps_form(operation) else []), *others)
-        yield Knob(name, name, "", name, "function", _replaced(operation, _called), words)
+        yield Knob(name, name, "", name, "function", partial(_replaced, operation, _called), words)
 
 
 def located(layers: Iterable[Any], lines: Lines) -> AbstractContextManager[None]:
@@ -210,8 +210,8 @@ def _keeps_form(operation: Operation) -> bool:
 def _arguments(node: Node, name: str, theirs: Sequence[Mask]) -> Iterator[Knob]:
     """Yield the constants and the masks among the arguments of a call."""
     given = (node.arguments.args, node.arguments.kwargs)
-    for place, value in enumerate(keras.tree.flatten(given)):
-        change = _with_argument(node, place)
+    for position, value in enumerate(keras.tree.flatten(given)):
+        change = partial(_with_argument, node, position)
         if type(value) in (bool, int, float):
             yield Knob(repr(value), name, "", value, "constant", change)
         elif tf.is_tensor(value) or isinstance(value, np.ndarray):
@@ -219,25 +219,17 @@ def _arguments(node: Node, name: str, theirs: Sequence[Mask]) -> Iterator[Knob]:
             yield from masks.of_value(tf.convert_to_tensor(value), mask, theirs, weights.array, like)
 
 
-def _with_argument(node: Node, place: int) -> knobs.Changed:
-    """Return the change of one of the arguments of a call, by its place among all of them."""
-
-    def changed(value: Any) -> AbstractContextManager[Any]:
-        given = (node.arguments.args, node.arguments.kwargs)
-        flat = keras.tree.flatten(given)
-        args, kwargs = keras.tree.pack_sequence_as(given, [*flat[:place], value, *flat[place + 1 :]])
-        return mock.patch.object(node, "arguments", SymbolicArguments(*args, **kwargs))
-
-    return changed
+def _with_argument(node: Node, position: int, value: Any) -> AbstractContextManager[Any]:
+    """Return a context in which a call has another argument at a position among all of them."""
+    given = (node.arguments.args, node.arguments.kwargs)
+    flat = keras.tree.flatten(given)
+    args, kwargs = keras.tree.pack_sequence_as(given, [*flat[:position], value, *flat[position + 1 :]])
+    return mock.patch.object(node, "arguments", SymbolicArguments(*args, **kwargs))
 
 
-def _replaced(operation: Operation, another: Callable[..., Any]) -> knobs.Changed:
-    """Return the change of what an operation does: `another` gets it, what it is to be, and the arguments of a call."""
-
-    def changed(value: Any) -> AbstractContextManager[Any]:
-        return mock.patch.object(operation, "call", lambda *args, **kwargs: another(operation, value, args, kwargs))
-
-    return changed
+def _replaced(operation: Operation, another: Callable[..., Any], value: Any) -> AbstractContextManager[Any]:
+    """Return a context in which `another` gets an operation, what it is to be, and the arguments of a call."""
+    return mock.patch.object(operation, "call", lambda *args, **kwargs: another(operation, value, args, kwargs))
 
 
 def _signed(operation: Operation, sign: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -131,11 +131,10 @@ class Training(shared.Training):
 
     def _slices(self) -> Knob:
         """Return the knob that makes all gradients dense which are lists of rows."""
+        return Knob("gradients", SLICES, "", AS_GIVEN, "argument", self._with_rows, (DENSE,), "optimizer")
 
-        def changed(how: Any) -> AbstractContextManager[Any]:
-            return mock.patch.object(self, "_is_dense", how == DENSE)
-
-        return Knob("gradients", SLICES, "", AS_GIVEN, "argument", changed, (DENSE,), "optimizer")
+    def _with_rows(self, how: Any) -> AbstractContextManager[Any]:
+        return mock.patch.object(self, "_is_dense", how == DENSE)
 
     def _own(self, gradients: dict[str, Array]) -> Iterable[tuple[tf.Tensor, Any]]:
         """Yield the gradients of Keras's variables, with the variables, from those of torch's weights."""

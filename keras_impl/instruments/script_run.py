@@ -20,7 +20,7 @@ from keras_impl.instruments.script_data import Begin, first_batch, fits, labels_
 from keras_impl.instruments.script_fetches import Copy, copy_to
 from parity.core import script
 from parity.core.errors import UsageError
-from parity.core.patches import Original, around
+from parity.core.patches import Left, Original, around
 from parity.pairs.script_records import Fetched
 
 STRATEGIES = (
@@ -63,10 +63,6 @@ class Tapes(list[tf.GradientTape]):
     def _on_exit(self, leave: Callable[..., Any], tape: tf.GradientTape, *args: Any) -> Any:
         self.remove(tape)
         return leave(tape, *args)
-
-
-class _Left(BaseException):
-    """Raised to leave the script where it calls `fit`."""
 
 
 class ByHand(keras.optimizers.Optimizer):
@@ -126,7 +122,7 @@ class Run(script.Script):
         try:
             with self.built():
                 self._resume()
-        except _Left:
+        except Left:
             return True
         return False
 
@@ -160,7 +156,7 @@ class Run(script.Script):
             raise UsageError(f"{self.name}: calls fit of a model that it has not compiled")
         model.run_eagerly |= self._runs_eagerly
         self._model, fits[model] = model, first._replace(calls=self._fetched.calls if self._fetched else ())
-        raise _Left
+        raise Left
 
     def _on_slices(self, make: Original, tensors: Any, *args: Any, **kwargs: Any) -> Any:
         self._sliced = labels_of(tensors)

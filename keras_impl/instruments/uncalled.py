@@ -16,14 +16,10 @@ from tensorflow.python.eager import record  # whether a tape records has no publ
 
 from keras_impl.instruments.script_data import Fit
 from keras_impl.instruments.script_fetches import Calls, Trained, layers_of
-from parity.core.patches import applied, around, pushed
+from parity.core.patches import Left, applied, around, pushed
 from parity.pairs.script_records import GIVEN, INNER, Called
 
 MOST_INNER = 8  # layers that others call
-
-
-class _Left(BaseException):
-    """Raised to leave a train_step at its first backward pass."""
 
 
 def is_uncalled(model: Any) -> bool:
@@ -98,10 +94,10 @@ def _called(model: keras.Model, inputs: Any) -> list[tf.Tensor]:
         return outputs
 
     def leave(*_: Any, **__: Any) -> None:
-        raise _Left
+        raise Left
 
     stops = [around(tf.GradientTape, "gradient", leave), around(BaseOptimizer, "apply", leave)]
-    with applied([around(keras.Layer, "__call__", on_call), *stops]), contextlib.suppress(_Left):
+    with applied([around(keras.Layer, "__call__", on_call), *stops]), contextlib.suppress(Left):
         try:
             model.train_step(inputs)
         except Exception as error:

@@ -7,6 +7,7 @@ import numpy as np
 from einops import rearrange
 
 from parity.config import schema
+from parity.pairs.weights.patterns import reverse
 from parity.trace.recorder import Recorder
 
 # The change from a model's axis order to PyTorch's, by the number of axes of the tensor.
@@ -20,7 +21,7 @@ LAYOUTS: dict[type, dict[int, str]] = {
 def own(array: np.ndarray, model: schema.Model) -> np.ndarray:
     """Convert an input or target from PyTorch's axis order to that of the Keras model."""
     pattern = LAYOUTS.get(type(model), {}).get(array.ndim)
-    return rearrange(array, " -> ".join(reversed(pattern.split(" -> ")))) if pattern else array
+    return rearrange(array, reverse(pattern)) if pattern else array
 
 
 def module_path(path: str) -> str:

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from numbers import Integral
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -146,11 +147,7 @@ class OrderedMasks(Draws):
         attentions = tuple(f"{name}/" for name, layer in named.items() if isinstance(layer, ATTENTIONS))
         self._of_attention = frozenset(name for name in named if name.startswith(attentions))
         for name, layer in named.items() if training else ():
-            if isinstance(layer, UNORDERED) and any(getattr(layer, rate, 0.0) for rate in RATES):
-                raise UsageError(
-                    f"{name}: {type(layer).__name__} draws masks of another kind than PyTorch's dropout; "
-                    "use keras.layers.Dropout"
-                )
+            _check(name, layer, UNORDERED, "use keras.layers.Dropout")
         with (
             _as_written(named.values()),
             mock.patch.object(backend.random, "dropout", self._of_keras),
@@ -168,13 +165,13 @@ class OrderedMasks(Draws):
 
     def _of_keras(self, x: tf.Tensor, rate: float, noise_shape: NoiseShape = None, seed: Any = None) -> Any:
         """Replace Keras's dropout, whose masks a whole number as seed makes the same in every call."""
-        return self._drop(x, rate, noise_shape, None if seed is None else _state(draw_seed(seed)))
+        return self._drop(x, rate, noise_shape, None if seed is None else _numbers_of(draw_seed(seed)))
 
     def _of_tensorflow(
         self, x: tf.Tensor, rate: float, noise_shape: NoiseShape = None, seed: int | None = None, name: Any = None
     ) -> Any:
         """Replace tf.nn.dropout: in a graph, which `fit` makes of a step, its ops of the same seed draw alike."""
-        return self._drop(x, rate, noise_shape, None if seed is None else (seed, self.step, self.repeats))
+        return self._drop(x, rate, noise_shape, self._state(seed))
 
     def _stateless(
         self,
@@ -185,7 +182,7 @@ class OrderedMasks(Draws):
         noise_shape: NoiseShape = None,
         name: Any = None,
     ) -> Any:
-        return self._drop(x, rate, noise_shape, _state(tf.convert_to_tensor(seed)))
+        return self._drop(x, rate, noise_shape, self._state(seed))
 
     def _drop(self, x: tf.Tensor, rate: float, noise_shape: NoiseShape, state: Hashable) -> Any:
         """Return x after dropout; a noise_shape draws one bit for several elements.
@@ -196,24 +193,24 @@ class OrderedMasks(Draws):
             return x
         x = tf.convert_to_tensor(x)
         if noise_shape is None:
-            return self._dropped(x, None, rate, state)
+            return self._dropped(x, rate, state, tuple(x.shape))
         sizes = [own if size is None else size for own, size in zip(x.shape, noise_shape, strict=True)]
-        return self._dropped(x, tf.ones(sizes, x.dtype), rate, state)
+        return x * self._dropped(tf.ones(sizes, x.dtype), rate, state, tuple(x.shape))
 
-    def _dropped(self, x: tf.Tensor, ones: tf.Tensor | None, rate: float, state: Hashable) -> tf.Tensor:
-        """Return x after dropout, or x times `ones` after dropout, which have the noise shape, if there is one."""
-        masked = x if ones is None else ones
-        of, key = self._ordered(random.UNIFORM, masked, state, tuple(x.shape))
-        kept = dropout(masked, of, rate, key)
-        return kept if ones is None else x * kept
+    def _dropped(self, x: tf.Tensor, rate: float, state: Hashable, shape: tuple[int, ...]) -> tf.Tensor:
+        """Return x after dropout; `shape` as in `_ordered`."""
+        of, key = self._ordered(random.UNIFORM, x, state, shape)
+        return dropout(x, of, rate, key)
+
+    def _state(self, seed: Any) -> Hashable:
+        """Return what makes TensorFlow's draws alike: a whole number those of a step, a tensor all of its numbers."""
+        if isinstance(seed, Integral):
+            return seed, self.step, self.repeats
+        return None if seed is None else _numbers_of(tf.convert_to_tensor(seed))
 
     def _numbers(self, kind: str, x: tf.Tensor, seed: Any) -> tf.Tensor:
         """Return random numbers of a kind for the elements of a tensor that was drawn with a seed, or with none."""
-        if isinstance(seed, int):
-            state: Hashable = (seed, self.step, self.repeats)
-        else:
-            state = None if seed is None else _state(tf.convert_to_tensor(seed))
-        of, key = self._ordered(kind, x, state, tuple(x.shape))
+        of, key = self._ordered(kind, x, self._state(seed), tuple(x.shape))
         return noise.numbers(kind, of, lambda each: words(each, key))
 
     def _ordered(self, kind: str, x: tf.Tensor, state: Hashable, shape: tuple[int, ...]) -> tuple[tf.Tensor, Key]:
@@ -270,7 +267,7 @@ def _number(node: Any) -> int:
     return int(match[1] or 0) if match and not node.is_input else -1
 
 
-def _state(seed: Any) -> Hashable:
+def _numbers_of(seed: Any) -> Hashable:
     """Return the numbers that a generator gives to a draw; None in a graph, which does not know them."""
     return tuple(seed.numpy().tolist()) if hasattr(seed, "numpy") else None
 
@@ -284,7 +281,7 @@ def _dropping(model: keras.Model) -> Iterator[Dropping]:
     inner = set()
     for path, layer in tree.named(model).items():
         name = module_path(path)
-        _check(name, layer)
+        _check(name, layer, OTHERS, SUPPORTED, getattr(layer, "noise_shape", None) is not None)
         if isinstance(layer, ATTENTIONS):
             parts = [part for part in tree.named(layer).values() if isinstance(part, keras.layers.Dropout)]
             inner.update(map(id, parts))
@@ -296,10 +293,7 @@ def _dropping(model: keras.Model) -> Iterator[Dropping]:
             yield Dropping(layer, name)
 
 
-def _check(name: str, layer: keras.Layer) -> None:
-    """Raise UsageError if a layer would draw masks of another kind."""
-    draws = isinstance(layer, OTHERS) and any(getattr(layer, rate, 0.0) for rate in RATES)
-    if draws or getattr(layer, "noise_shape", None) is not None:
-        raise UsageError(
-            f"{name}: {type(layer).__name__} draws masks of another kind than PyTorch's dropout; {SUPPORTED}"
-        )
+def _check(name: str, layer: keras.Layer, kinds: tuple[type, ...], advice: str, is_refused: bool = False) -> None:
+    """Raise UsageError if a layer of these kinds, or one that `is_refused`, would draw masks of another kind."""
+    if is_refused or (isinstance(layer, kinds) and any(getattr(layer, rate, 0.0) for rate in RATES)):
+        raise UsageError(f"{name}: {type(layer).__name__} draws masks of another kind than PyTorch's dropout; {advice}")

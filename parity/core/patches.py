@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 from unittest import mock
 
 Value = TypeVar("Value")
@@ -62,3 +62,23 @@ def pushed(stack: list[Value], value: Value) -> Iterator[None]:
         yield
     finally:
         stack.pop()
+
+
+class Left(BaseException):
+    """Raised to leave code in its middle, perhaps with a value."""
+
+
+def left_with(run: Callable[[Callable[[Any], NoReturn]], object], otherwise: str) -> Any:
+    """Return the value with which code is left, whose `run` gets the function that leaves it so.
+
+    Raises LookupError, which says `otherwise`, if it comes to its end.
+    """
+
+    def leave(value: Any) -> NoReturn:
+        raise Left(value)
+
+    try:
+        run(leave)
+    except Left as left:
+        return left.args[0]
+    raise LookupError(otherwise)

@@ -55,10 +55,8 @@ class PythonState:
         self._framework, self._files = framework, files or {}
         self._kept: list[Restore] = []
         self._seen: set[int] = set()
-        for path, each in objects.items():
+        for path, each in (*objects.items(), *self._files.items()):
             self._namespace(path, each)
-        for name, file in self._files.items():
-            self._namespace(name, file)
 
     def restore(self) -> None:
         """Give everything the values that it had; what has been kept since then, and is no part of a model, goes."""

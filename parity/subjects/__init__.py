@@ -7,9 +7,10 @@ baseline (the same training on a single device), is recorded only once.
 import shutil
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,6 +30,7 @@ from parity.verdict.distributed import across
 from parity.verdict.traces import side_names
 
 S = TypeVar("S", bound=Worker)
+Half = TypeVar("Half")
 
 
 class Task:
@@ -198,9 +200,9 @@ def _compare(first: Trace, second: Trace, report: Report) -> CaseResult:
     return judged(reference, candidate)
 
 
-def in_order(first: Trace, second: Trace) -> tuple[Trace, Trace]:
-    """Return two traces, the reference first, which is PyTorch's of two frameworks."""
-    return (second, first) if (first.backend, second.backend) == ("keras", "torch") else (first, second)
+def in_order(first: Half, second: Half, framework: Callable[[Half], str] = attrgetter("backend")) -> tuple[Half, Half]:
+    """Return two traces, or what else has a framework, the reference first, which is PyTorch's of two frameworks."""
+    return (second, first) if (framework(first), framework(second)) == ("keras", "torch") else (first, second)
 
 
 def check_steps(trace: Trace) -> None:

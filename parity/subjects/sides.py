@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from parity.runtime import resources, survey
 from parity.runtime.job import RUNS, Answer, Job
 from parity.runtime.releases import Releases
 from parity.runtime.runner import Runner, Worker, begun, ended
-from parity.subjects import Plan, Subject, note_environment
+from parity.subjects import Plan, Subject, in_order, note_environment
 from parity.trace import keys
 from parity.trace.manifest import Trace
 from parity.trace.mapping import PairContext
@@ -55,12 +56,11 @@ class SidesOfPair:
         self._worker_of = worker_of
         self._lock = threading.Lock()
         self._begun: dict[str, Future[Any]] = {}
-        first, *others = file.sides
-        self._references = {self._in_order(first, other)[0].name for other in others}
+        self._references = {self._with_first(candidate)[0].name for candidate in file.sides[1:]}
 
     def case(self, candidate: Side) -> str:
         """Return the name of the case in which a side is judged."""
-        first, second = self._in_order(self.file.sides[0], candidate)
+        first, second = self._with_first(candidate)
         return f"{self.file.case.name}@{first.name},{second.name}"
 
     def compared(self, candidate: Side) -> CaseResult:
@@ -68,7 +68,7 @@ class SidesOfPair:
 
         A side that fails gives a result with the verdict `error`.
         """
-        sides = self._in_order(self.file.sides[0], candidate)
+        sides = self._with_first(candidate)
         try:
             ended(self._once(PREPARING, self._prepared))
             recordings = {side.name: self._once(side.name, partial(self._recorded, side)) for side in sides}
@@ -89,9 +89,9 @@ class SidesOfPair:
         result.seconds = {name: round(answer.seconds, 3) for name, answer in answers.items()}
         return result
 
-    def _in_order(self, first: Side, second: Side) -> tuple[Side, Side]:
-        """Return two sides, the reference first."""
-        return (second, first) if (first.framework, second.framework) == ("keras", "torch") else (first, second)
+    def _with_first(self, candidate: Side) -> tuple[Side, Side]:
+        """Return a side and the first one, the reference first."""
+        return in_order(self.file.sides[0], candidate, attrgetter("framework"))
 
     def _once(self, name: str, work: Callable[[], Any]) -> Future[Any]:
         """Return the future of what `work` returns, which is called for each name once."""

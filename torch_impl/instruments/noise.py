@@ -8,7 +8,7 @@ Before it trains, a script draws its own: those of float32 in each run, so that 
 
 import hashlib
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from numbers import Integral
 from typing import Any
@@ -25,9 +25,9 @@ Source = Callable[[str, torch.Tensor, torch.Generator | None], torch.Tensor]
 def patches(source: Source) -> Iterator[AbstractContextManager[Any]]:
     """Yield patches of PyTorch's random functions, which then take their numbers from a source."""
     for name, (kind, values) in FUNCTIONS.items():
-        yield around(torch, name, partial(_on_draw, source, kind, values))
-    for name, (kind, values) in METHODS.items():
-        yield around(torch.Tensor, name, partial(_on_method, source, kind, values))
+        yield around(torch, name, partial(_on_draw, nullcontext, source, kind, values))
+    for name, (kind, values) in METHODS.items():  # a mode would be given the patched method, and call that
+        yield around(torch.Tensor, name, partial(_on_draw, torch._C.DisableTorchFunction, source, kind, values))
     for name, drawn in GAMMAS.items():
         yield around(torch, name, partial(drawn, source))
 
@@ -53,23 +53,12 @@ def state(device: torch.device, generator: torch.Generator | None = None) -> byt
 
 
 def _on_draw(
-    source: Source, kind: str, values: Callable[..., torch.Tensor], draw: Original, *args: Any, **kwargs: Any
-) -> Any:
-    return _replaced(draw(*args, **kwargs), source, kind, values, args, kwargs)
-
-
-def _on_method(
-    source: Source, kind: str, values: Callable[..., torch.Tensor], draw: Original, *args: Any, **kwargs: Any
-) -> Any:
-    with torch._C.DisableTorchFunction():  # a mode would be given the patched method, and call that
+    context: Callable[[], AbstractContextManager[Any]], source: Source, kind: str, values: Callable[..., torch.Tensor],
+    draw: Original, *args: Any, **kwargs: Any,
+) -> torch.Tensor:  # fmt: skip
+    """Draw within a context; return the values that the source's numbers give, a parameter or no values as drawn."""
+    with context():
         drawn = draw(*args, **kwargs)
-    return _replaced(drawn, source, kind, values, args, kwargs)
-
-
-def _replaced(
-    drawn: torch.Tensor, source: Source, kind: str, values: Callable[..., torch.Tensor], args: Any, kwargs: Any
-) -> torch.Tensor:
-    """Return what was drawn, with the values that the source's numbers give; a parameter, or no values, as it is."""
     if type(drawn) is not torch.Tensor or drawn.is_meta or drawn.is_complex():
         return drawn
     with torch.no_grad(), torch._C.DisableTorchFunction():

@@ -186,9 +186,8 @@ def of_loss(name: str, number: int, args: tuple, kwargs: Given) -> Iterator[Oper
     given = _given(name, args, kwargs)
     if name in (SMOOTH, HUBER):  # the one is the other divided by where it begins to be linear
         form, factor = (HUBER, given["beta"]) if name == SMOOTH else (SMOOTH, 1 / given["delta"])
-        scaled = {form: lambda function, args, kwargs: factor * function(*args, **kwargs)}
         if factor != 1:
-            yield Operation(name, number, "form", SMOOTH, name, scaled)
+            yield Operation(name, number, "form", SMOOTH, name, {form: partial(_scaled, factor)})
     weight, ignored, of_class = (given.get(each) for each in ("weight", "ignore_index", "pos_weight"))
     is_mean = given["reduction"] == "mean" and not given["target"].is_floating_point()
     leaves_out = ignored is not None and bool((given["target"] == ignored).any())

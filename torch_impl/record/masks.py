@@ -12,7 +12,7 @@ import inspect
 import itertools
 import math
 import sys
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
@@ -82,11 +82,8 @@ class Masks(Draws):
         if is_packed:
             name = calls.innermost(self._paths) or MODEL
             raise UsageError(f"{name}: has dropout of its own, and is given a packed sequence; {SUPPORTED}")
-        states, size, number = (
-            [state] if torch.is_tensor(state) else state,
-            1 + is_bidirectional,
-            len(weights) // layers,
-        )
+        states = [state] if torch.is_tensor(state) else state
+        size, number = 1 + is_bidirectional, len(weights) // layers
         ends = []
         for layer in range(layers):
             own = tuple(each[layer * size : (layer + 1) * size] for each in states)
@@ -170,15 +167,12 @@ def _imported(
     key = frozenset(functions), frozenset((file.__name__, id(file)) for file in files)
     if key not in _references:
         _references.clear()
-        _references[key] = _search(files, functions)
+        named = ((file, name, functions.get(id(value))) for file in files for name, value in vars(file).items())
+        _references[key] = [(file, name, function) for file, name, function in named if function]
     return [(file, name, replaced[function]) for file, name, function in _references[key]]
 
 
 _references: dict[Any, list[tuple[ModuleType, str, str]]] = {}  # what was found last, by the files searched
-
-
-def _search(files: Iterable[ModuleType], functions: Mapping[int, str]) -> list[tuple[ModuleType, str, str]]:
-    return [(file, name, functions[id(x)]) for file in files for name, x in vars(file).items() if id(x) in functions]
 
 
 def _attention(

@@ -94,21 +94,18 @@ class Probe:
     def gradients(
         self,
         inputs: Mapping[str, torch.Tensor],
-        values: Mapping[int, torch.Tensor] | None = None,
+        values: Mapping[int, torch.Tensor],
         applied: Mapping[int, torch.Tensor] = {},
     ) -> None:
         """Record the gradients of the parameters, in the order of the backward pass, and of the inputs.
 
-        `values`: the parameters' gradients by id(), where they do not hold them any more. A missing gradient is
-        recorded as zeros: where nothing flows back, one framework returns zeros and the other None. `applied`: as an
-        optimizer has applied them, where its hooks may have changed them.
+        `values`: the parameters' gradients by id(). A missing gradient is recorded as zeros: where nothing flows back,
+        one framework returns zeros and the other None. `applied`: as an optimizer has applied them, where its hooks may
+        have changed them.
         """
         if self.replicas.first.wants("gradient"):
             names = dict.fromkeys((*self._order, *self.weights.trained))
-            named = self.weights.gradients(names, missing_as_zeros=True)
-            if values is not None:
-                named = ((name, self._given(name, values)) for name in names)
-            self._store(("gradient", *each) for each in named)
+            self._store(("gradient", name, self._given(name, values)) for name in names)
             if values and any(not torch.equal(values[key], each) for key, each in applied.items()):
                 self._store(("gradient", name + keys.APPLIED, self._given(name, applied)) for name in names)
             for name, tensor in inputs.items():

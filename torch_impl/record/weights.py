@@ -63,14 +63,11 @@ class Weights:
             if f"{name.rpartition('.')[0]}.weight" in self.trained:
                 yield name, array(buffer)
 
-    def gradients(self, names: Iterable[str], missing_as_zeros: bool = False) -> Named:
-        """Yield (name, gradient) of these parameters, as far as they have one; or zeros for those that have none."""
+    def gradients(self, names: Iterable[str]) -> Named:
+        """Yield (name, gradient) of these parameters, as far as they have one."""
         for name in names:
-            parts = self.trained[name]
-            if all(part.grad is not None for part in parts):
-                yield name, array(*(part.grad for part in parts))
-            elif missing_as_zeros:
-                yield name, array(*map(torch.zeros_like, parts))
+            if all(part.grad is not None for part in self.trained[name]):
+                yield name, array(*(part.grad for part in self.trained[name]))
 
     def optimizer_state(self) -> Named:
         """Yield the learning rate of the next step, and every slot as `parameter.slot`."""

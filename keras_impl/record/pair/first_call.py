@@ -110,12 +110,17 @@ def _rebuilt(attempt: Watch, plan: _Plan) -> Any:
 
 def _plan_of(model: Any, forms: list[Form]) -> _Plan:
     """Return how a model that its builder has built is built again."""
+    paths = (path for path, layer in tree.named(model).items() if isinstance(layer, keras.Layer))
+    depths = {path: path.count("/") + bool(path) for path in paths}
+    return _plan(model, depths)._replace(forms=forms, state=_state(model))
+
+
+def _plan(model: Any, depths: dict[str, int]) -> _Plan:
+    """Return how another model is built like one that has its weights, of whose layers are given the depths."""
     named = tree.named(model)
-    keras_layers = {path: layer for path, layer in named.items() if isinstance(layer, keras.Layer)}
-    depths = {path: path.count("/") + bool(path) for path in keras_layers}
-    scopes = {path: layer._parent_path or "" for path, layer in keras_layers.items()}
-    shapes = {path: _shapes(layer) for path, layer in keras_layers.items()}
-    return _Plan(depths, scopes, shapes, _weights(model), set(named), forms=forms, state=_state(model))
+    scopes = {path: named[path]._parent_path or "" for path in depths}
+    shapes = {path: _shapes(named[path]) for path in depths if named[path].built}
+    return _Plan(depths, scopes, shapes, _weights(model), set(named))
 
 
 def _shapes(layer: keras.Layer) -> dict[str, Any]:
@@ -172,10 +177,7 @@ def _called(model: Any, case: Case, inputs: dict[str, np.ndarray]) -> _Plan:
         if case.model.train and _waits(model):  # for layers that training alone calls; if it fails, a run says why
             with suppress(UsageError, BackendError):
                 build.call(model, case.model, build.tensors(case.model, inputs), training=True)
-    named = tree.named(model)
-    scopes = {path: named[path]._parent_path or "" for path in depths}
-    shapes = {path: _shapes(named[path]) for path in depths if named[path].built}
-    return _Plan(depths, scopes, shapes, _weights(model), set(named))
+    return _plan(model, depths)
 
 
 def _is_built(model: Any, plan: _Plan) -> bool:

@@ -14,7 +14,7 @@ import tensorflow as tf
 from keras.src.losses.loss import scale_loss_for_distribution
 
 from keras_impl.record.pair import build
-from keras_impl.record.pair.outputs import found, laid_out, ordered
+from keras_impl.record.pair.outputs import laid_out, ordered
 from parity.config.pair import SAMPLE_WEIGHT, TARGET, Pair
 from parity.core.errors import UsageError
 from parity.core.program import find, load_loss
@@ -88,7 +88,7 @@ class FirstOutput:
         if train.keras_loss:
             given = outputs
             if pair.outputs and not is_part:  # by name, a single one by itself
-                by_name = {output.name: output.tensor for output in found(pair, outputs)}
+                by_name = {output.name: output.tensor for output in laid_out(pair, outputs)}
                 given = by_name if len(by_name) > 1 else next(iter(by_name.values()))
             return self._of_user(target, given, [] if sample_weight is None else [sample_weight])
         returned = [] if is_part else laid_out(pair, ordered(outputs, self._keys), self._layouts)

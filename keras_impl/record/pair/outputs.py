@@ -9,6 +9,7 @@ from einops import rearrange
 
 from parity.config.pair import Pair
 from parity.core.errors import UsageError
+from parity.pairs.weights.patterns import reverse
 from parity.runtime import returned
 from parity.trace.keys import MODEL
 
@@ -29,9 +30,7 @@ class Output(NamedTuple):
     @property
     def canonical(self) -> tf.Tensor:
         """Return the tensor in canonical axis order."""
-        if not self.layout:
-            return self.tensor
-        return rearrange(self.tensor, " -> ".join(reversed([side.strip() for side in self.layout.split("->")])))
+        return rearrange(self.tensor, reverse(self.layout)) if self.layout else self.tensor
 
 
 def ordered(outputs: Any, keys: Sequence[returned.Path]) -> Any:
@@ -45,7 +44,7 @@ def named(pair: Pair, outputs: Any) -> list[tuple[str, tf.Tensor]]:
     Without [outputs] the names are "(model)", "(model)#1", and so on, and numbers are included. Raises UsageError if a
     named output does not exist, or if there is no tensor at all.
     """
-    return [(output.key, output.canonical) for output in found(pair, outputs)]
+    return [(output.key, output.canonical) for output in laid_out(pair, outputs)]
 
 
 def describe_returned(pair: Pair, outputs: Any) -> returned.Returned:
@@ -53,24 +52,25 @@ def describe_returned(pair: Pair, outputs: Any) -> returned.Returned:
     return returned.Returned() if pair.outputs else returned.returned(outputs, _is_tensor)
 
 
-def found(pair: Pair, outputs: Any) -> list[Output]:
-    """Return what the model returned. Raises UsageError if it has no tensor or number, or lacks a named output."""
+def laid_out(pair: Pair, outputs: Any, layouts: Mapping[str, str] = {}) -> list[Output]:
+    """Return what the model returned, with layouts by key for outputs that the pair's file gives none.
+
+    Raises UsageError if it has no tensor or number, or lacks a named output.
+    """
     if pair.outputs:
-        values = {
-            name: returned.chosen("keras", name, spec.keras, outputs, _is_tensor) for name, spec in pair.outputs.items()
-        }
-        return [
-            _output(f"{MODEL}.{name}", value, name, pair.outputs[name].keras_layout) for name, value in values.items()
+        values = [
+            (name, returned.chosen("keras", name, spec.keras, outputs, _is_tensor), spec.keras_layout)
+            for name, spec in pair.outputs.items()
         ]
-    leaves = returned.compared(outputs, _is_tensor)
-    if not leaves:
+    else:
+        values = [("", leaf.value, "") for leaf in returned.compared(outputs, _is_tensor)]
+    if not values:
         raise UsageError(f"keras={pair.keras}: the model returned {type(outputs).__name__}, expected tensors")
-    return [_output(f"{MODEL}#{number}" if number else MODEL, leaf.value) for number, leaf in enumerate(leaves)]
-
-
-def laid_out(pair: Pair, outputs: Any, layouts: Mapping[str, str]) -> list[Output]:
-    """Return the outputs like `found`, with layouts by key for those that the pair's file gives none."""
-    return [output._replace(layout=output.layout or layouts.get(output.key, "")) for output in found(pair, outputs)]
+    keys = [f"{MODEL}.{name}" if name else f"{MODEL}#{n}" if n else MODEL for n, (name, *_) in enumerate(values)]
+    return [
+        Output(key, name, _tensor(value), layout or layouts.get(key, ""), not _is_tensor(value))
+        for key, (name, value, layout) in zip(keys, values, strict=True)
+    ]
 
 
 def flat(value: Any) -> Iterator[tf.Tensor]:
@@ -88,7 +88,3 @@ def _tensor(value: Any) -> tf.Tensor:
         return value if isinstance(value, tf.Tensor) else tf.convert_to_tensor(value)
     array = returned.numbers(value)
     return tf.constant(array, keras.config.floatx() if array.dtype.kind == "f" else None)
-
-
-def _output(key: str, value: Any, name: str = "", layout: str = "") -> Output:
-    return Output(key, name, _tensor(value), layout, not _is_tensor(value))

@@ -59,8 +59,8 @@ class _CountingMasks(OrderedMasks):
         super().__init__(seed, lambda shape: None)
         self.sizes: list[int] = []
 
-    def _dropped(self, x: tf.Tensor, ones: tf.Tensor | None, rate: float, state: Any) -> tf.Tensor:
-        self.sizes.append(int(tf.size(x if ones is None else ones)))
+    def _dropped(self, x: tf.Tensor, rate: float, state: Any, shape: tuple[int, ...]) -> tf.Tensor:
+        self.sizes.append(int(tf.size(x)))
         return x
 
 

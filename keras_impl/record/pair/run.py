@@ -33,6 +33,7 @@ from parity.config.pair import SPARSE
 from parity.config.schema import Case
 from parity.core.precision import HIGH
 from parity.data.pairs import PairData
+from parity.pairs.weights.patterns import reverse
 from parity.runtime import survey
 from parity.runtime.drive import Account, Program, Run
 from parity.trace import manifest
@@ -234,8 +235,8 @@ class _Course:
         by_input = {}
         for name, value in of_inputs.items():
             array = tf.convert_to_tensor(tf.zeros_like(inputs[name]) if value is None else value).numpy()
-            canonical_axes, _, own_axes = self.pair.inputs[name].keras_layout.partition("->")
-            by_input[name] = rearrange(array, f"{own_axes} -> {canonical_axes}") if canonical_axes else array
+            layout = self.pair.inputs[name].keras_layout
+            by_input[name] = rearrange(array, reverse(layout)) if layout else array
         self.probe.gradients(by_input, {key: each for key, each in gradients.items() if each is not None}, evidence)
 
 

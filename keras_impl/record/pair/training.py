@@ -28,7 +28,7 @@ from keras_impl.record.pair.sides import Setup
 from parity.config.pair import SAMPLE_WEIGHT, TARGET
 from parity.config.schema import Case
 from parity.core.errors import UsageError
-from parity.core.patches import applied
+from parity.core.patches import applied, left_with
 from parity.core.program import load
 from parity.data.pairs import PairData
 from parity.pairs.script_records import counted
@@ -75,13 +75,6 @@ def _joined(steps: Sequence[Step], accumulate: int, may_clip: bool) -> Step:
     }
     losses = [tf.add_n(parts) / accumulate for parts in zip(*(step.losses for step in steps), strict=True)]
     return last._replace(losses=losses, gradients=gradients | (last.applied if may_clip else {}))
-
-
-class _Left(BaseException):
-    """Raised to leave a step at its first backward pass; `loss` is what it differentiates."""
-
-    def __init__(self, loss: tf.Tensor) -> None:
-        self.loss = loss
 
 
 class Training:
@@ -220,15 +213,11 @@ class Training:
     def loss(self, batch: Batch) -> tf.Tensor:
         """Run a step up to its first backward pass, and return what that would differentiate."""
 
-        def leave(loss: tf.Tensor) -> None:
-            raise _Left(loss)
-
-        try:
+        def run(leave: Callable[[tf.Tensor], None]) -> None:
             with StepObserver(self.pair, self.model.variables, self.is_own, leave).watched():
                 self.run(batch)
-        except _Left as left:
-            return left.loss
-        raise LookupError("the step has no backward pass")
+
+        return left_with(run, "the step has no backward pass")
 
     def run(self, batch: Batch) -> Any:
         """Run a training step, op by op unless it is compiled, and return what the step does."""

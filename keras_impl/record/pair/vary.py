@@ -129,8 +129,6 @@ KINKS: dict[str, tuple[float | None, float | None]] = {
     **dict.fromkeys(("relu", "leaky_relu", "elu", "selu"), (0.0, None)),
     "relu6": (0.0, 6.0),
 }
-# Functions of two arguments: the end at which the second argument clamps the first.
-ENDS = {"maximum": "lower", "minimum": "upper"}
 
 
 def observed(observer: Observer) -> AbstractContextManager[None]:
@@ -140,7 +138,8 @@ def observed(observer: Observer) -> AbstractContextManager[None]:
         (tf, "clip_by_value", partial(_at_clip, observer)),
         # Not tf.where, which Keras's own functions use internally; a model's own choices go through ops.where.
         (backend.numpy, "where", partial(_at_where, observer)),
-        *((tf, name, partial(_at_end, observer, end)) for name, end in ENDS.items()),
+        (tf, "maximum", lambda x, lower, *_: _at_clip(observer, x, lower, None)),
+        (tf, "minimum", lambda x, upper, *_: _at_clip(observer, x, None, upper)),
     ]
     functions = ((owner, name, wrapping(_seen, getattr(owner, name), see)) for owner, name, see in seen)
     return applied(mock.patch.object(*function) for function in functions)
@@ -170,12 +169,6 @@ def _at_clip(observer: Observer, x: Any, lower: Any, upper: Any, *_: Any) -> Non
     limits = [_number(limit) for limit in (lower, upper)]
     if _has_values(x) and any(limit is not None for limit in limits):
         observer.kinks("clamp", _where(), array(x), *limits)
-
-
-def _at_end(observer: Observer, end: str, x: Any, limit: Any, *_: Any) -> None:
-    number = _number(limit)
-    if _has_values(x) and number is not None:
-        observer.kinks("clamp", _where(), array(x), *((number, None) if end == "lower" else (None, number)))
 
 
 def _at_where(observer: Observer, condition: Any, *_: Any) -> None:

@@ -115,49 +115,43 @@ def resolved(proposal: Proposal, look: Look, solve: Solve, trials: Trials) -> Re
     loaded = solve(proposal)
     found = look(loaded.mapping)
     if found.disputed:
-        loaded = _Deciding(proposal, found.disputed, solve, trials).decided(loaded)
+        loaded = _decided(proposal, found.disputed, loaded, solve, trials)
     told = [*loaded.mapping.assumptions, *found.assumptions]
     unfilled = loaded.mapping.unfilled | found.begun
     return loaded._replace(mapping=replace(loaded.mapping, assumptions=told, unfilled=unfilled))
 
 
-class _Deciding:
-    """Runs Keras's model with torch's values, and with its own, in what is disputed."""
+def _decided(proposal: Proposal, disputed: list[Disputed], loaded: Resolved, solve: Solve, trials: Trials) -> Resolved:
+    """Return the resolved mapping, given the one with torch's values in all that is disputed (`loaded`).
 
-    def __init__(self, proposal: Proposal, disputed: list[Disputed], solve: Solve, trials: Trials) -> None:
-        self.proposal, self.disputed, self.solve, self.trials = proposal, disputed, solve, trials
+    Keras's model runs with torch's values, and with its own.
+    """
 
-    def decided(self, loaded: Resolved) -> Resolved:
-        """Return the resolved mapping, given the one with torch's values in all that is disputed (`loaded`)."""
-        if self.trials.agree(loaded.values):
-            scaled = [each for each in self.disputed if each.scaled]
-            # Those of which Keras's model returns the same with torch's random values at Keras's scale.
-            free = [each for each in scaled if self._agree(loaded.mapping, [each._replace(partial=each.scaled)])]
-            disputed = [each for each in self.disputed if each not in free]
-            # Those without which Keras's model returns something else; of many, all of them or none.
-            groups = [disputed] if len(disputed) > MOST_RUNS else [[each] for each in disputed]
-            wrong = [each for group in groups if not self._agree(loaded.mapping, group) for each in group]
-            harmless = [each for each in disputed if each not in wrong]
-            own, unfilled = _by_kind(wrong)
-            mapping = _removed(_kept(_told(loaded.mapping, free, FREE), harmless), own)
-            return loaded._replace(mapping=_loaded(replace(mapping, unlike=_by_name(own)), unfilled, unfilled))
-        kept = self.solve(_without(self.proposal, self.disputed))
-        if self.trials.agree(kept.values):
-            return kept._replace(mapping=_kept(kept.mapping, self.disputed))
-        own, unfilled = _by_kind(self.disputed)
-        matter = [each for each in unfilled if self._matters(each, loaded)]
-        drawn = [each for each in own if each.unlike.cause == DISTRIBUTION and self._matters(each, loaded)]
-        mapping = _kept(_removed(loaded.mapping, drawn), [each for each in own if each not in drawn])
-        return loaded._replace(mapping=_loaded(replace(mapping, unlike=_by_name(drawn)), unfilled, matter))
-
-    def _matters(self, disputed: Disputed, loaded: Resolved) -> bool:
+    def matters(each: Disputed) -> bool:
         """Return whether Keras's model returns something else with its own values than with torch's."""
-        values = self.trials.run(_removed(loaded.mapping, [disputed]))[1]
-        return not agrees(self.trials.torch, loaded.values, values)
+        values = trials.run(_removed(loaded.mapping, [each]))[1]
+        return not agrees(trials.torch, loaded.values, values)
 
-    def _agree(self, mapping: Mapping, removed: Sequence[Disputed]) -> bool | None:
-        """Return whether both models return the same without these entries."""
-        return self.trials.agree_with(_removed(mapping, removed))
+    if trials.agree(loaded.values):
+        scaled = [(each, _removed(loaded.mapping, [each._replace(partial=each.scaled)])) for each in disputed]
+        # Those of which Keras's model returns the same with torch's random values at Keras's scale.
+        free = [each for each, mapping in scaled if each.scaled and trials.agree_with(mapping)]
+        disputed = [each for each in disputed if each not in free]
+        # Those without which Keras's model returns something else; of many, all of them or none.
+        groups = [disputed] if len(disputed) > MOST_RUNS else [[each] for each in disputed]
+        wrong = [each for group in groups if not trials.agree_with(_removed(loaded.mapping, group)) for each in group]
+        harmless = [each for each in disputed if each not in wrong]
+        own, unfilled = _by_kind(wrong)
+        mapping = _removed(_kept(_told(loaded.mapping, free, FREE), harmless), own)
+        return loaded._replace(mapping=_loaded(replace(mapping, unlike=_by_name(own)), unfilled, unfilled))
+    kept = solve(_without(proposal, disputed))
+    if trials.agree(kept.values):
+        return kept._replace(mapping=_kept(kept.mapping, disputed))
+    own, unfilled = _by_kind(disputed)
+    matter = list(filter(matters, unfilled))
+    drawn = [each for each in own if each.unlike.cause == DISTRIBUTION and matters(each)]
+    mapping = _kept(_removed(loaded.mapping, drawn), [each for each in own if each not in drawn])
+    return loaded._replace(mapping=_loaded(replace(mapping, unlike=_by_name(drawn)), unfilled, matter))
 
 
 def _by_kind(disputed: Sequence[Disputed]) -> tuple[list[Disputed], list[Disputed]]:

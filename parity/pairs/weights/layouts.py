@@ -158,8 +158,7 @@ def cut(torch: Unit, keras: Unit) -> Iterator[Packed]:
 
     They stand one after the other, or are interleaved head by head. Nothing is known without the axes of Keras's.
     """
-    keras_axes = axes(keras)
-    if not keras_axes:
+    if not (keras_axes := axes(keras)):
         return
     order, inner, outer = keras_axes
     n = "part" if "n" in order.split() else "n"  # an equation may use any letter
@@ -186,8 +185,7 @@ def cut_unequal(torch: Unit, keras: Sequence[Unit]) -> Iterator[Packed]:
 
     They stand one after the other, or group by group: some heads of the query, then one of the key and of the value.
     """
-    keras_axes = axes(keras[0])
-    if not keras_axes or torch.family == "attention":
+    if not (keras_axes := axes(keras[0])) or torch.family == "attention":
         return
     order, inner, outer = keras_axes
     is_transposed = torch.family == "linear_io"
@@ -235,8 +233,7 @@ def stacked(torch: Shape, keras: Shape, count: int) -> Iterator[str]:
 
 def joined(torch: Sequence[Unit], keras: Unit) -> Iterator[Packed]:
     """Yield how the matrices of several torch modules may be packed in Keras's; nothing if its axes are not known."""
-    keras_axes = axes(keras)
-    if keras_axes:
+    if keras_axes := axes(keras):
         order, inner, outer = keras_axes
         yield Packed(f"({outer}) ({inner}) -> {order}", f"({outer}) -> {outer}", {})
     if keras.family == "linear" and len({unit.signature for unit in torch}) == 1:
@@ -264,8 +261,7 @@ def _heads(torch: Unit, keras: Unit, width: int) -> list[int]:
 
 def _matrix(torch: Unit, keras: Unit) -> list[str]:
     """Return the patterns for a matrix; also those for channels last if an image is flattened before or made behind."""
-    kernel_axes = axes(keras)
-    if not kernel_axes:
+    if not (kernel_axes := axes(keras)):
         return []
     order, inner, outer = kernel_axes
     left = f"({inner}) ({outer})" if torch.family == "linear_io" else f"({outer}) ({inner})"

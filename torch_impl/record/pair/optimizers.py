@@ -145,6 +145,11 @@ SETTINGS = {
 Gradients = dict[int, torch.Tensor]  # by id(parameter)
 
 
+def gradients_of(parameters: Iterable[torch.Tensor]) -> Gradients:
+    """Return the gradients that parameters hold."""
+    return {id(each): each.grad.detach() for each in parameters if each.grad is not None}
+
+
 def leaves(tensors: Iterable[torch.Tensor]) -> set[int]:
     """Return by id() every tensor that these were computed from and that takes a gradient, and these."""
     found, seen, nodes = set[int](), set[Any](), list[Any]()
@@ -251,6 +256,5 @@ class StepObserver:
         return None
 
     def _keep(self, parameters: Iterable[torch.Tensor]) -> None:
-        for each in parameters:
-            if each.grad is not None and id(each) in self._trained:
-                self.gradients[id(each)] = each.grad.detach().clone()
+        held = gradients_of(each for each in parameters if id(each) in self._trained)
+        self.gradients |= {key: each.clone() for key, each in held.items()}

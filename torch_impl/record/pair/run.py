@@ -26,7 +26,7 @@ from torch_impl.instruments import devices
 from torch_impl.record import calls, precision
 from torch_impl.record.pair import losses, values
 from torch_impl.record.pair.build import Inputs, call, ready, tensors, user_errors
-from torch_impl.record.pair.optimizers import Joint, is_scheduled, rate
+from torch_impl.record.pair.optimizers import Joint, gradients_of, is_scheduled, rate
 from torch_impl.record.pair.outputs import named
 from torch_impl.record.pair.sides import Setup
 from torch_impl.record.pair.training import Batch, Step, Training, epsilons, norms, running_variances
@@ -191,7 +191,7 @@ class _Course:
         if scalar.requires_grad:
             with user_errors(f"torch={self.pair.torch}: backward fails"):
                 scalar.backward()
-        self.probe.gradients(inputs)
+        self.probe.gradients(inputs, gradients_of(self.model.parameters()))
 
     def _forward(self, inputs: Inputs) -> list[torch.Tensor]:
         """Call the model, which gets copies of the inputs, since it may modify them in place; return its outputs."""

@@ -19,7 +19,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from parity.config.pair import ADDED_TO_NORM, SAMPLE_WEIGHT, TARGET
 from parity.config.schema import Case
-from parity.core.patches import Original, around
+from parity.core.patches import Original, around, left_with
 from parity.core.program import load
 from parity.data.pairs import PairData
 from parity.runtime import survey
@@ -27,7 +27,7 @@ from parity.trace.mapping import PairContext
 from torch_impl.record import precision
 from torch_impl.record.pair import losses
 from torch_impl.record.pair.build import Inputs, call, tensor, tensors, user_errors
-from torch_impl.record.pair.optimizers import Before, Gradients, StepObserver, made
+from torch_impl.record.pair.optimizers import Before, Gradients, StepObserver, gradients_of, made
 from torch_impl.record.pair.sides import Setup
 
 
@@ -39,11 +39,11 @@ class Batch(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What a step computed: its losses, and the gradients; None if the parameters hold theirs."""
+    """What a step computed: its losses, and the gradients."""
 
     losses: list[torch.Tensor]
     target: torch.Tensor
-    gradients: Gradients | None = None
+    gradients: Gradients
     # The gradients as the optimizer has applied them, where its hooks may have changed them.
     applied: Mapping[int, torch.Tensor] = {}
     returns_loss: bool = True  # whether the loss is that of a plain step, or one that a step of the user's own returned
@@ -51,13 +51,6 @@ class Step(NamedTuple):
     # Of the optimizers that such a step calls, the learning rates at that time.
     rates: Mapping[Optimizer, float | None] = {}
     before: Sequence[Before] = ()  # what came before each of them was called first
-
-
-class _Left(BaseException):
-    """Raised to leave a step at its first backward pass; `loss` is what it differentiates."""
-
-    def __init__(self, loss: torch.Tensor) -> None:
-        self.loss = loss
 
 
 class Training:
@@ -103,13 +96,15 @@ class Training:
         for parameter in self.trained:
             parameter.grad = parameter.grad if id(parameter) in held else None
         scalar = self._accumulated(batch) if self._setup.side.parts > 1 else self._differentiated(batch, self._data)
-        before = self._gradients(clone=True) if self.optimizer._optimizer_step_pre_hooks else None
-        if before is None:
-            record(Step([scalar.value], scalar.target))
+        gradients, has_hooks = gradients_of(self.trained), bool(self.optimizer._optimizer_step_pre_hooks)
+        if has_hooks:  # which may change them, also in place
+            gradients = {key: each.clone() for key, each in gradients.items()}
+        else:
+            record(Step([scalar.value], scalar.target, gradients))
         with user_errors("the optimizer's step fails"):
             self.optimizer.step()
-        if before is not None:
-            record(Step([scalar.value], scalar.target, before, self._gradients()))
+        if has_hooks:
+            record(Step([scalar.value], scalar.target, gradients, gradients_of(self.trained)))
 
     def _differentiated(self, batch: Batch, data: PairData, parts: int = 1) -> losses.Scalar:
         """Run the forward and the backward pass of a batch, or of one of its parts, whose losses are averaged."""
@@ -128,24 +123,16 @@ class Training:
             values.append(scalar.value.detach())
         return losses.Scalar(self._setup.mean(torch.stack(values).mean()), self._target(batch))
 
-    def _gradients(self, clone: bool = False) -> Gradients:
-        held = {id(each): each.grad.detach() for each in self.trained if each.grad is not None}
-        return {key: each.clone() for key, each in held.items()} if clone else held
-
     def loss(self, batch: Batch) -> torch.Tensor:
         """Run a step up to its first backward pass, and return what that would differentiate."""
         if not self.pair.train.torch_step:
             return self._scalar(batch, self._data).value
 
-        def leave(loss: torch.Tensor) -> None:
-            raise _Left(loss)
-
-        try:
+        def run(leave: Callable[[torch.Tensor], None]) -> None:
             with StepObserver(self.trained, leave).watched():
                 self._run(batch)
-        except _Left as left:
-            return left.loss
-        raise LookupError("the step has no backward pass")
+
+        return left_with(run, "the step has no backward pass")
 
     def _scalar(self, batch: Batch, data: PairData) -> losses.Scalar:
         """Return the loss of a plain step; the model gets copies of the inputs, since it may modify them in place."""
