@@ -21,7 +21,7 @@ from pathlib import Path
 from parity import cli
 from parity.config.devices import obstacle
 from parity.core.errors import BackendError, UsageError
-from parity.core.script import framework
+from parity.core.script import framework, is_script
 from parity.pairs.file import of_script
 from parity.results import error_kind
 from parity.runtime.backend import PACKAGES, Backend, running
@@ -85,6 +85,8 @@ def main(argv: Sequence[str], program: str = "parity.record") -> int:
 
 def _check(parser: cli.Parser, args: argparse.Namespace) -> None:
     """Complete the backend of a script; exit with status 2 if flags contradict each other."""
+    if args.script and not is_script(args.script[0]):
+        parser.error(f"unrecognized arguments: {shlex.join(args.script)}")
     if args.script and (args.case or args.all or args.pair or args.set):
         parser.error("a script is recorded alone: it takes none of --case, --all, --pair and --set")
     if args.like and (args.steps or args.seed is not None or not args.script):

@@ -124,14 +124,14 @@ def slices(run: Executed) -> Iterator[Knob]:
     for start, stop, made in zip(instructions, instructions[1:], instructions[2:], strict=False):
         ends = [each.argval for each in (start, stop) if each.opname == "LOAD_CONST"]
         if made.opname in ("BUILD_SLICE", "BINARY_SLICE") and made.arg != 3 and len(ends) == 2:
-            text = ":".join("" if end is None else str(end) for end in ends)
-            by_text.setdefault(text, []).append((start, stop, made))
+            by_text.setdefault(":".join("" if end is None else str(end) for end in ends), []).append(
+                (start, stop, made)
+            )
     for text, several in by_text.items():
         for each in (several, *([one] for one in several if len(several) > 1)):
-            loads = [load for start, stop, _ in each for load in (start, stop)]
-            where = each[0][2].positions
-            line = where.lineno if where else None
-            yield Knob(text, run.name, f"{run.file}:{line}", text, "slice", _ends(run.function, loads))
+            change = _ends(run.function, [load for start, stop, _ in each for load in (start, stop)])
+            line = each[0][2].positions and each[0][2].positions.lineno
+            yield Knob(text, run.name, f"{run.file}:{line}", text, "slice", change)
 
 
 def exchanged(run: Executed) -> Iterator[Knob]:

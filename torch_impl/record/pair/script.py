@@ -142,12 +142,12 @@ class Script(script.Script):
         raise UsageError(f"{self.name}: was left in this step")
 
     def batches(self, steps: int) -> Iterator[Given]:
-        """Run the script on, once it is built; yield what it gives to its model and its loss in each step, by name.
+        """Run the script on; yield what it gives to its model and its loss in each step, by name.
 
         There are fewer if it ends before, and more if it accumulates gradients: a second update tells whether they
         begin anew. It is run further, as long as not so many of its `fetches` were trained on. Raises UsageError.
         """
-        parameters = list(self._model.parameters())
+        parameters = list((self.build() if self._model is None else self._model).parameters())
         self.optimizer(parameters)
         updates, called, returned = 0, self._trained_calls, list[torch.Tensor]()
         for number in range(max(steps, MOST_WITH_UPDATES)):
