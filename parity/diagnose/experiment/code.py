@@ -120,18 +120,16 @@ def operators(run: Executed) -> Iterator[Knob]:
 def slices(run: Executed) -> Iterator[Knob]:
     """Yield the slices with written ends, such as 1: and :-1, at all places and at each: they shift an axis."""
     instructions = list(dis.get_instructions(run.function.__code__))
-    by_text: dict[str, list[tuple[dis.Instruction, ...]]] = {}
+    by_text: dict[str, list[tuple[dis.Instruction, dis.Instruction, int | None]]] = {}
     for start, stop, made in zip(instructions, instructions[1:], instructions[2:], strict=False):
         ends = [each.argval for each in (start, stop) if each.opname == "LOAD_CONST"]
         if made.opname in ("BUILD_SLICE", "BINARY_SLICE") and made.arg != 3 and len(ends) == 2:
-            by_text.setdefault(":".join("" if end is None else str(end) for end in ends), []).append(
-                (start, stop, made)
-            )
+            text = ":".join("" if end is None else str(end) for end in ends)
+            by_text.setdefault(text, []).append((start, stop, made.positions and made.positions.lineno))
     for text, several in by_text.items():
         for each in (several, *([one] for one in several if len(several) > 1)):
             change = _ends(run.function, [load for start, stop, _ in each for load in (start, stop)])
-            line = each[0][2].positions and each[0][2].positions.lineno
-            yield Knob(text, run.name, f"{run.file}:{line}", text, "slice", change)
+            yield Knob(text, run.name, f"{run.file}:{each[0][2]}", text, "slice", change)
 
 
 def exchanged(run: Executed) -> Iterator[Knob]:
