@@ -93,6 +93,8 @@ def _check(parser: cli.Parser, args: argparse.Namespace) -> None:
         parser.error(
             "--like=DIR is for a script, of which it tells steps and seed: it takes neither --steps nor --seed"
         )
+    if args.like and args.like.resolve() == args.out.resolve():
+        parser.error(f"--out and --like both name {args.out}; expected another folder for the second recording")
     if args.script and not args.backend:
         args.backend = framework(shlex.join(args.script), [str(Path.cwd())])
     if not args.backend:

@@ -99,8 +99,8 @@ def _joined(file: PairFile, folder: Path, has_keras: bool) -> PairFile:
 def _of_batches(file: PairFile, made: Steps, torch: _Ran, keras: Trained, folder: Path) -> PairFile:
     """Return a pair whose steps begin where a batch is taken."""
     beside = _beside(torch.trained, keras) if len(made.fetched.modules) == 1 else {}
-    known = replace(torch.trained, fetched=made.fetched, keras_fetched=made.keras, in_evaluation=[], early=None)
-    known = replace(known, beside=beside)
+    own = {"fetched": made.fetched, "keras_fetched": made.keras, "in_evaluation": [], "early": None, "beside": beside}
+    known = replace(torch.trained, **own)
     arrays, inputs = dict(made.arrays), made.inputs
     if (target := made.target(torch.arrays)) is not None:  # known for what is said of a loss
         inputs = inputs | {TARGET: described(arrays[f"{target}@0"])}
@@ -151,10 +151,8 @@ def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> 
         outputs = outputs or _by_targets(trained, keras, held) or _outputs(trained, keras.trained)
     early = keras and keras.trained.early
     alone = [name for name, each in inputs.items() if each.only]
-    known = replace(
-        trained, of_loss=of_loss, states=states, alone=alone, fetched=None, keras_early=early, are_told=bool(told)
-    )
-    known = replace(known, beside=beside)
+    own = {"of_loss": of_loss, "states": states, "alone": alone, "are_told": bool(told), "beside": beside}
+    known = replace(trained, fetched=None, keras_early=early, **own)
     write(folder / "torch", known, arrays)
     return _trained_on(file, folder / "torch", inputs, outputs, arrays, keras.trained if keras else None)
 
