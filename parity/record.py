@@ -108,6 +108,7 @@ def _script(args: argparse.Namespace) -> Subject:
     if not args.like:
         return RecordedScript(file)
     earlier = [trace for trace in map(Trace, find(args.like)) if trace.backend == args.backend and trace.manifest.side]
+    earlier = [trace for trace in earlier if trace.case.name == file.case.name] or earlier
     if len(earlier) != 1:
         raise UsageError(f"--like={args.like}: holds {count(len(earlier), 'script')} of {args.backend}, expected one")
     return RecordedScript(file._replace(case=earlier[0].case), earlier[0].folder.parent)

@@ -79,12 +79,14 @@ def _joined(file: PairFile, folder: Path, has_keras: bool) -> PairFile:
     """
     torch, keras = _Ran.of(folder / "torch"), _Ran.of(folder / "keras") if has_keras else None
     made, shared = None, None
-    if keras:
+    if not keras:
+        shared = {name: described(torch.arrays[f"{name}@0"]) for name in _names_of_calls(torch.arrays)}
+    else:
         made = script_steps.steps(torch.trained.fetched, torch.arrays, keras.trained.fetched, keras.arrays)
         shared = _shared_inputs(file.pair, torch, keras) if keras.trained.is_loop else None
     if keras and made and (made.are_made or made.are_alike):
         return _of_batches(file, made, torch, keras.trained, folder)
-    if keras and shared and sum(key.startswith(OF_LOSS) and key.endswith("@0") for key in torch.arrays) > 1:
+    if shared and sum(key.startswith(OF_LOSS) and key.endswith("@0") for key in torch.arrays) > 1:
         return _of_own_data(file, shared, torch, keras, folder)  # which of these is which in the loop is not told
     try:
         return _of_calls(file, torch, keras, folder)
@@ -222,12 +224,14 @@ def _names_of_calls(arrays: Mapping[str, Array]) -> list[str]:
     return [name for name in first if not name.startswith((BATCH, GIVEN, OF_LOSS, TARGET))]
 
 
-def _of_own_data(file: PairFile, inputs: dict[str, PairInput], torch: _Ran, keras: _Ran, folder: Path) -> PairFile:
-    """Return a pair of loops that each train on their own data."""
+def _of_own_data(
+    file: PairFile, inputs: dict[str, PairInput], torch: _Ran, keras: _Ran | None, folder: Path
+) -> PairFile:
+    """Return a pair of loops that each train on their own data, or PyTorch's alone."""
     arrays = {key: array for key, array in torch.arrays.items() if key.partition("@")[0] in inputs}
-    known = replace(torch.trained, keeps_data=True, fetched=None, keras_early=keras.trained.early)
-    write(folder / "torch", known, arrays)
-    return _trained_on(file, folder / "torch", inputs, file.pair.outputs, arrays, keras.trained)
+    early = keras and keras.trained.early
+    write(folder / "torch", replace(torch.trained, keeps_data=True, fetched=None, keras_early=early), arrays)
+    return _trained_on(file, folder / "torch", inputs, file.pair.outputs, arrays, keras and keras.trained)
 
 
 def _trained_on(
