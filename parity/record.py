@@ -45,7 +45,7 @@ def main(argv: Sequence[str], program: str = "parity.record") -> int:
     add = parser.add_argument
     add("script", nargs="*", metavar="-- SCRIPT.py", help="a training script and its arguments, which begin behind --")
     add("--backend", choices=PACKAGES, help="the framework to run; of a script it is the one that it imports")
-    add("--out", required=True, type=Path, metavar="DIR", help="write each trace to DIR/CASE/BACKEND")
+    add("--out", type=Path, metavar="DIR", help="write each trace to DIR/CASE/BACKEND")
     like = "begin with the weights of a script's earlier recording, and train on its batches"
     add("--like", type=Path, metavar="DIR", help=like)
     cli.add_runs(parser)
@@ -85,6 +85,9 @@ def main(argv: Sequence[str], program: str = "parity.record") -> int:
 
 def _check(parser: cli.Parser, args: argparse.Namespace) -> None:
     """Complete the backend of a script; exit with status 2 if flags contradict each other."""
+    needed = {"--backend": args.backend or args.script, "--out": args.out}
+    if missing_flags := [flag for flag, given in needed.items() if not given]:
+        parser.error(f"the following arguments are required: {', '.join(missing_flags)}")
     if args.script and not is_script(args.script[0]):
         parser.error(f"unrecognized arguments: {shlex.join(args.script)}")
     if args.script and (args.case or args.all or args.pair or args.set):
@@ -97,8 +100,6 @@ def _check(parser: cli.Parser, args: argparse.Namespace) -> None:
         parser.error(f"--out and --like both name {args.out}; expected another folder for the second recording")
     if args.script and not args.backend:
         args.backend = framework(shlex.join(args.script), [str(Path.cwd())])
-    if not args.backend:
-        parser.error("the following arguments are required: --backend")
 
 
 def _script(args: argparse.Namespace) -> Subject:
