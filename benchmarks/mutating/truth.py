@@ -20,7 +20,7 @@ from keras.src.backend.common import dtypes
 
 from keras_impl.record import tree
 from keras_impl.record.pair import build
-from keras_impl.record.pair.outputs import found
+from keras_impl.record.pair.outputs import laid_out
 from parity.config.pair import FLOATS, TARGET, Pair, PairInput
 
 EQUAL = 1e-12  # of the largest value of a tensor
@@ -146,7 +146,7 @@ def _differentiated(pair: Pair, outputs: Any) -> list[tf.Tensor]:
     """Return the outputs whose gradients count: all, or in training that which the pair's loss is made of."""
     if pair.train is None or pair.train.keras_loss:
         return [each for _, each in _tensors(outputs) if each.dtype.is_floating]
-    return [each.tensor for each in found(pair, outputs) if each.tensor.dtype.is_floating][:1]
+    return [each.tensor for each in laid_out(pair, outputs) if each.tensor.dtype.is_floating][:1]
 
 
 def _trained(
