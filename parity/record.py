@@ -38,19 +38,7 @@ def main(argv: Sequence[str], program: str = "parity.record") -> int:
     Raises BackendError if the backend failed on a case, MissingError if it is not installed, and UsageError if a flag,
     a case or a pair cannot be used.
     """
-    epilog = "Exit status: 0 everything was recorded; 2 a flag or config is wrong; 3 the backend failed."
-    parser = cli.Parser(
-        prog=program, description=__doc__, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add = parser.add_argument
-    add("script", nargs="*", metavar="-- SCRIPT.py", help="a training script and its arguments, which begin behind --")
-    add("--backend", choices=PACKAGES, help="the framework to run; of a script it is the one that it imports")
-    add("--out", type=Path, metavar="DIR", help="write each trace to DIR/CASE/BACKEND")
-    like = "begin with the weights of a script's earlier recording, and train on its batches"
-    add("--like", type=Path, metavar="DIR", help=like)
-    cli.add_runs(parser)
-    args = parser.parse_args(argv)
-    _check(parser, args)
+    args = _parse(argv, program)
     devices = cli.devices(args)
     scripts = [_script(args)] if args.script else []
     chosen = [] if scripts else cli.chosen_cases(args, devices)
@@ -81,6 +69,23 @@ def main(argv: Sequence[str], program: str = "parity.record") -> int:
         return 0
     raised = BackendError if error_kind(failures.values()) == "backend" else UsageError
     raise raised(f"{len(failures)} of {count(len(answers), 'case')} failed: {', '.join(failures)}")
+
+
+def _parse(argv: Sequence[str], program: str) -> argparse.Namespace:
+    epilog = "Exit status: 0 everything was recorded; 2 a flag or config is wrong; 3 the backend failed."
+    parser = cli.Parser(
+        prog=program, description=__doc__, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("script", nargs="*", metavar="-- SCRIPT.py", help="a training script and its arguments, which begin behind --")
+    add("--backend", choices=PACKAGES, help="the framework to run; of a script it is the one that it imports")
+    add("--out", type=Path, metavar="DIR", help="write each trace to DIR/CASE/BACKEND")
+    like = "begin with the weights of a script's earlier recording, and train on its batches"
+    add("--like", type=Path, metavar="DIR", help=like)
+    cli.add_runs(parser)
+    args = parser.parse_args(argv)
+    _check(parser, args)
+    return args
 
 
 def _check(parser: cli.Parser, args: argparse.Namespace) -> None:
