@@ -8,6 +8,7 @@ from unittest import mock
 
 import numpy as np
 import tensorflow as tf
+from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from keras_impl.record import calls
 from keras_impl.record.pair import build, losses, training
@@ -17,6 +18,7 @@ from keras_impl.record.pair.values import Placed
 from keras_impl.record.pair.vary import Instance
 from keras_impl.record.weights import array
 from parity.core.arrays import Array
+from parity.core.patches import Original, around
 from parity.diagnose.experiment import training as shared
 from parity.diagnose.experiment.knobs import AS_GIVEN, DENSE, SLICES, Knob
 from parity.diagnose.experiment.pieces import Evidence, Steps, Way, steps, updated, updated_names
@@ -43,21 +45,33 @@ class Training(shared.Training):
     def __init__(self, job: ExperimentJob, built: Instance, stack: ExitStack) -> None:
         super().__init__(job, built, built.masks, stack)
         self._weights, self._has_slices, self._is_dense = built.weights, False, False
-        self._state: list[tf.Tensor] = []
+
+        def apply(original: Original, optimizer: Any, *given: Any) -> None:
+            self._keep_slots(optimizer)
+            original(optimizer, *given)
+
+        stack.enter_context(around(BaseOptimizer, "_backend_apply_gradients", apply))
 
     def _begin(self, step: int) -> None:
-        self._step = step
         if self._pair.train is not None:
             if not self._training:
                 self._stack.enter_context(self._masks.drawn(self._model))
             self._trained_again(step)
             self._training = self._new_training()
-        self._state = [tf.identity(held.variable) for held in self._weights.variables]
 
-    def _restore(self) -> None:
-        for held, value in zip(self._weights.variables, self._state, strict=True):
+    def _weights_now(self) -> list[tf.Tensor]:
+        return [tf.identity(held.variable) for held in self._weights.variables]
+
+    def _load(self, weights: list[tf.Tensor]) -> None:
+        for held, value in zip(self._weights.variables, weights, strict=True):
             held.variable.assign(value)
-        self._masks.restart()
+
+    def _slots_now(self, optimizer: BaseOptimizer) -> list[tf.Tensor]:
+        return [tf.identity(variable) for variable in optimizer.variables]
+
+    def _load_slots(self, optimizer: BaseOptimizer, slots: list[tf.Tensor]) -> None:
+        for variable, value in zip(optimizer.variables, slots, strict=True):
+            variable.assign(value)
 
     def _trained(self) -> list[Any]:
         return [held.variable for held in self._weights.trained()]
@@ -65,7 +79,7 @@ class Training(shared.Training):
     def _pass(self, step: int) -> Pass:
         if self._training:
             self._returned.clear()
-            loss = self._training.loss(self._training.batch(step))
+            loss = self._training.loss(self._training.batch(step), self._number)
             return Pass([each for outputs in self._returned for each in self._canonical(outputs)], loss)
         with calls.entered(MODEL):
             outputs = build.call(self._model, self._pair, build.tensors(self._pair, self._data.step(step)))

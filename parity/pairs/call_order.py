@@ -1,10 +1,11 @@
-"""Bring the calls of Keras's modules into the order of torch's, where a training step calls its model several times.
+"""Bring the calls of torch's modules into the order of Keras's, where a training step calls its model several times.
 
 Calls are numbered as they are made. A step that bootstraps may call its model on the next states before it calls it on
-the states themselves, or behind it: that is no difference of the computation. What a module is given tells which of its
-calls is which.
+the states themselves, or behind it: that is no difference of the computation. Nor is it that only torch's calls are
+seen which are not differentiated. What a module is given tells which of its calls is which.
 """
 
+import itertools
 from collections.abc import Collection, Mapping
 
 import numpy as np
@@ -15,7 +16,7 @@ from parity.trace.manifest import Tensors, Trace
 
 INPUT, INNER = "input", ("activation", "input")
 SAME = 1e-9  # relative: what two calls are given is the same, but for rounding
-Order = Mapping[int, int]  # the numbers of torch's calls by those of Keras's
+Order = Mapping[int, int]  # the numbers of Keras's calls by those of torch's; further ones of torch's come last
 Orders = Mapping[str, Order]  # by module
 
 
@@ -34,49 +35,44 @@ class _Reordered(Trace):
         return {names[key]: array for key, array in tensors.items()}
 
 
-def in_torchs_order(reference: Trace, candidate: Trace) -> Trace:
-    """Return Keras's trace with its modules' calls in torch's order, if those of the first step tell another one."""
+def in_kerass_order(reference: Trace, candidate: Trace) -> Trace:
+    """Return torch's trace with its modules' calls in Keras's order, if those of the first step tell another one."""
     stem = keys.step_file(0)
     if stem not in reference.stems("high") or stem not in candidate.stems("high"):
-        return candidate
+        return reference
     torch, keras = (_calls(trace.open("high", stem)) for trace in (reference, candidate))
-    given = {module: _order(torch[module], keras[module]) for module in torch if module in keras}
-    by_count: dict[int, Order] = {}
+    shared = [module for module in torch if module in keras and len(torch[module]) > 1]
+    given = {module: _order(torch[module], keras[module]) for module in shared}
+    counts = {module: (len(torch[module]), len(keras[module])) for module in shared}
+    by_counts: dict[tuple[int, int], Order] = {}
     for module, order in given.items():
-        by_count.setdefault(len(torch[module]), order or {})
-    if not any(map(_is_another, by_count.values())):
-        return candidate
-    orders = {}
-    for module in keras:
-        count = len(keras[module])
-        order = given.get(module) or (by_count.get(count) if count == len(torch.get(module, {})) else None)
-        if order and _is_another(order):
-            orders[module] = order
-    return _Reordered(candidate, orders)
+        by_counts.setdefault(counts[module], order or {})
+    orders = {module: given[module] or by_counts[counts[module]] for module in shared}
+    orders = {module: order for module, order in orders.items() if _is_another(order)}
+    return _Reordered(reference, orders) if orders else reference
 
 
 def _calls(tensors: Tensors) -> dict[str, dict[int, Array | None]]:
-    """Return by module what each of several calls is given, by its number; None if that is not recorded."""
+    """Return by module what each of its calls is given, by its number; None if that is not recorded."""
     calls: dict[str, dict[int, Array | None]] = {}
     for key, array in tensors.items():
         kind, name = keys.split(key)
         if kind in INNER and keys.plain(name) not in keys.MODEL_INPUTS and "@" not in name:
             of_module = calls.setdefault(keys.plain(name), {})
             of_module[keys.number(name)] = array if kind == INPUT else of_module.get(keys.number(name))
-    return {module: given for module, given in calls.items() if len(given) > 1}
+    return calls
 
 
 def _order(torch: Mapping[int, Array | None], keras: Mapping[int, Array | None]) -> Order | None:
-    """Return which calls are given the same; None if not all of them tell it."""
-    if torch.keys() != keras.keys():
-        return None
+    """Return which of torch's calls is given the same as each of Keras's; None if not all of them tell it."""
     order: dict[int, int] = {}
     for number, given in keras.items():
-        same = [own for own, array in torch.items() if own not in order.values() and _are_same(array, given)]
+        same = [own for own, array in torch.items() if own not in order and _are_same(array, given)]
         if not same:
             return None
-        order[number] = number if number in same else same[0]
-    return order
+        order[number if number in same else same[0]] = number
+    further = itertools.count(len(keras))
+    return {own: order[own] if own in order else next(further) for own in torch}
 
 
 def _are_same(torch: Array | None, keras: Array | None) -> bool:

@@ -91,7 +91,9 @@ def _look_behind(
     prepared: Prepared,
     traces: tuple[Trace, Trace],
 ) -> None:
-    """Add what else differs behind causes that hide later ones and that runs can be held to (HELD), if all are known.
+    """Add what else differs behind causes that hide later ones and that runs can be held to (HELD).
+
+    There it is looked for too where causes are unknown, as a difference that such a cause has made has none of its own.
 
     Both sides, or torch's alone, are recorded once more, as if the file accepted these causes, and the inherent ones;
     and again, where behind these there are other such causes.
@@ -102,8 +104,8 @@ def _look_behind(
         seeds = [Expect(cause=SEED, where=cause.where, reason="held") for cause in causes if cause.id == SEED]
         known = [*inherent(causes), *seeds]
         held = {each.cause for each in known}.intersection(HELD)
-        unasked = [cause for cause in causes if cause.id == UNKNOWN and seeds]  # the models draw otherwise when asked
-        if len(known) + len(unasked) < len(causes) or held <= done or prepared.torch.is_large:
+        unknown = [cause for cause in causes if cause.id == UNKNOWN]
+        if len(known) + len(unknown) < len(causes) or held <= done or prepared.torch.is_large:
             return
         done = held
         pair = msgspec.structs.replace(file.pair, expect=[*file.pair.expect, *known])
@@ -113,7 +115,7 @@ def _look_behind(
             result.not_compared.append(f"what differs behind {' and '.join(sorted(held))}: {again}")
             return
         if again.verdict in (*PASSED, "diverged"):
-            result.causes = [cause for cause in causes if cause not in unasked]
+            result.causes = [cause for cause in causes if cause not in unknown]
         if again.verdict != "diverged":
             return
         result.reason, result.first_divergence = again.reason, again.first_divergence

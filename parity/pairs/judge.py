@@ -12,7 +12,7 @@ from parity.pairs.accepting.evidence import Evidence
 from parity.pairs.accepting.expect import apply_expected, drop_held, held, left_over
 from parity.pairs.accepting.suggest import INHERENT, inherent, layout, loading, order_of_axes, suggestions
 from parity.pairs.activations.matching import summary
-from parity.pairs.call_order import in_torchs_order
+from parity.pairs.call_order import in_kerass_order
 from parity.pairs.causes import later
 from parity.pairs.causes.averages import name_averages
 from parity.pairs.causes.experiment import Experiment
@@ -47,8 +47,9 @@ def _judged(reference: Trace, candidate: Trace, experiment: Experiment | None = 
     if not isinstance(pair, Pair) or reference.backend == candidate.backend or mapping is None:
         return examined(reference, candidate).result
     mapping = with_changing_buffers(mapping, reference)
+    candidate = in_torchs_form(candidate.replaced(mapping=mapping))
     reference, candidate, traces, examination = _without_what_has_no_counterpart(
-        reference, in_torchs_order(reference, in_torchs_form(candidate.replaced(mapping=mapping))), pair, experiment
+        in_kerass_order(reference, candidate), candidate, pair, experiment
     )
     result, matching = examination.result, candidate.manifest.matching
     result.mapping, result.assumptions = mapping, traces.notes

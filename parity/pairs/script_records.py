@@ -18,7 +18,7 @@ from parity.core.wording import count
 from parity.results import Finding
 
 IGNORED = -100  # the ignore_index of PyTorch's losses, unless they are given another one
-FOLDER, FILE, VALUES = "scripts", "trained.json", "parity_batches.npz"
+FOLDER, FILE, VALUES, UNLIKE = "scripts", "trained.json", "parity_batches.npz", "parity_unlike.npz"
 # Before the names of what is in a batch, what modules are given first, and, with a number, layers within others.
 BATCH, GIVEN, INNER = "batch.", "given.", "inner"
 FIRST = "first."  # before the names of what is in the first samples of a dataset, in its order
@@ -92,7 +92,7 @@ class Frozen(msgspec.Struct, frozen=True, kw_only=True):
 class Trained(msgspec.Struct, frozen=True, kw_only=True):
     """What a script trains on, beside the arrays in the .npz file next to it: the names of its model's inputs.
 
-    Of PyTorch's the number of steps that were asked for, and which of its calls in evaluation mode are differentiated:
+    Of PyTorch's the number of steps that were asked for; that of the batch which is `unlike` theirs; and which of its calls in evaluation mode are differentiated:
     the script has not gone back to training mode; the inputs that are `states`, zero at first, and others `alone`,
     which Keras's model is not given; and the names of what its loss takes beside the model's outputs, in the order in
     which it uses that, "" for what is not given. Of Keras's `fit` also those of its callbacks that are not run; or
@@ -114,6 +114,7 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
 
     inputs: list[str]
     asked: int = 0
+    unlike: int = 0
     in_evaluation: list[int] = []
     states: list[str] = []
     alone: list[str] = []
@@ -140,10 +141,12 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     of_beside: list[str] = []
 
 
-def write(folder: Path, trained: Trained, arrays: Mapping[str, Array]) -> None:
-    """Write what a script trains on into a folder."""
+def write(folder: Path, trained: Trained, arrays: Mapping[str, Array], unlike: Mapping[str, Array] = {}) -> None:
+    """Write what a script trains on into a folder, and a batch that is `unlike` that of each step, if there is one."""
     folder.mkdir(parents=True, exist_ok=True)
     np.savez(folder / VALUES, allow_pickle=False, **arrays)
+    if unlike:
+        np.savez(folder / UNLIKE, allow_pickle=False, **unlike)
     (folder / FILE).write_bytes(msgspec.json.encode(trained))
 
 

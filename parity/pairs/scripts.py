@@ -103,12 +103,13 @@ def _of_batches(file: PairFile, made: Steps, torch: _Ran, keras: Trained, folder
     beside = _beside(torch.trained, keras) if len(made.fetched.modules) == 1 else {}
     own = {"fetched": made.fetched, "keras_fetched": made.keras, "in_evaluation": [], "early": None, "beside": beside}
     known = replace(torch.trained, **own)
-    arrays, inputs = dict(made.arrays), made.inputs
+    (arrays, unlike), inputs = _apart(made.arrays, torch.trained), made.inputs
     if (target := made.target(torch.arrays)) is not None:  # known for what is said of a loss
         inputs = inputs | {TARGET: described(arrays[f"{target}@0"])}
         of_target = [key for key in arrays if key.rpartition("@")[0] == target]
         arrays |= {f"{TARGET}@{key.rpartition('@')[2]}": arrays[key] for key in of_target}
-    write(folder / "torch", known, arrays)
+        unlike |= {TARGET: unlike[target]} if unlike else {}
+    write(folder / "torch", known, arrays, unlike)
     ours: Shapes = dict(enumerate(made.fetched.returned))
     theirs: Shapes = dict(enumerate(made.keras.returned))
     outputs = file.pair.outputs
@@ -142,6 +143,7 @@ def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> 
     of_calls = {key: array for key, array in torch.arrays.items() if not key.startswith(left_out)}
     held = told or named
     arrays, of_loss = with_names(pair, of_calls, keras.arrays if keras else {}, held)
+    arrays, unlike = _apart(arrays, trained)
     first = script_steps.first_step(arrays)
     inputs, outputs = {name: described(array) for name, array in first.items()}, pair.outputs
     if keras:
@@ -155,8 +157,15 @@ def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> 
     alone = [name for name, each in inputs.items() if each.only]
     own = {"of_loss": of_loss, "states": states, "alone": alone, "are_told": bool(told), "beside": beside}
     known = replace(trained, fetched=None, keras_early=early, **own)
-    write(folder / "torch", known, arrays)
+    write(folder / "torch", known, arrays, unlike)
     return _trained_on(file, folder / "torch", inputs, outputs, arrays, keras.trained if keras else None)
+
+
+def _apart(arrays: Mapping[str, Array], trained: Trained) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Return the arrays of the steps, and those of the batch that is unlike theirs, by name."""
+    of_unlike = {key for key in arrays if trained.unlike and key.endswith(f"@{trained.unlike}")}
+    steps = {key: array for key, array in arrays.items() if key not in of_unlike}
+    return steps, {key.partition("@")[0]: arrays[key] for key in of_unlike}
 
 
 def _of_keras(file: PairFile, folder: Path) -> PairFile:
@@ -228,7 +237,8 @@ def _of_own_data(
     file: PairFile, inputs: dict[str, PairInput], torch: _Ran, keras: _Ran | None, folder: Path
 ) -> PairFile:
     """Return a pair of loops that each train on their own data, or PyTorch's alone."""
-    arrays = {key: array for key, array in torch.arrays.items() if key.partition("@")[0] in inputs}
+    steps = _apart(torch.arrays, torch.trained)[0]
+    arrays = {key: array for key, array in steps.items() if key.partition("@")[0] in inputs}
     early = keras and keras.trained.early
     write(folder / "torch", replace(torch.trained, keeps_data=True, fetched=None, keras_early=early), arrays)
     return _trained_on(file, folder / "torch", inputs, file.pair.outputs, arrays, keras and keras.trained)

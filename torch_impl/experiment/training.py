@@ -1,11 +1,14 @@
 """A user's model in training: brought to a step, whose forward pass can be repeated, and its optimizer's steps."""
 
+import copy
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from parity.core.arrays import Array
 from parity.diagnose.experiment import training as shared
@@ -39,11 +42,11 @@ class Training(shared.Training):
     def __init__(self, job: ExperimentJob, built: Instance, stack: ExitStack) -> None:
         super().__init__(job, built, Masks(job.case.seed, 0, ordered=True).holding(job.case.model), stack)
         self._device, self._at = built.device, built.at
-        self._state: dict[str, torch.Tensor] = {}
+        stack.callback(register_optimizer_step_pre_hook(lambda optimizer, *_: self._keep_slots(optimizer)).remove)
 
     @torch.enable_grad()
     def _begin(self, step: int) -> None:
-        self._step, train = step, self._pair.train
+        train = self._pair.train
         self._model.train(train is not None)
         if train is not None:
             if not self._training:
@@ -55,14 +58,21 @@ class Training(shared.Training):
                 self._training.step(self._training.batch(number))
                 self._masks.on_step()
             self._model.zero_grad()
-        self._state = {name: tensor.detach().clone() for name, tensor in self._tensors().items()}
 
-    def _restore(self) -> None:
-        with torch.no_grad():
-            for name, tensor in self._tensors().items():
-                if name in self._state and tensor.shape == self._state[name].shape:
-                    tensor.copy_(self._state[name])
-        self._masks.restart()
+    def _weights_now(self) -> Mapping[str, torch.Tensor]:
+        return {name: tensor.detach().clone() for name, tensor in self._tensors().items()}
+
+    @torch.no_grad()
+    def _load(self, weights: Mapping[str, torch.Tensor]) -> None:
+        for name, tensor in self._tensors().items():
+            if name in weights and tensor.shape == weights[name].shape:
+                tensor.copy_(weights[name])
+
+    def _slots_now(self, optimizer: Optimizer) -> dict[str, Any]:
+        return copy.deepcopy(optimizer.state_dict())
+
+    def _load_slots(self, optimizer: Optimizer, slots: dict[str, Any]) -> None:
+        optimizer.load_state_dict(slots)
 
     def _tensors(self) -> Mapping[str, torch.Tensor]:
         return {**dict(self._model.named_parameters()), **dict(self._model.named_buffers())}
@@ -74,7 +84,7 @@ class Training(shared.Training):
         if self._training:
             self._returned.clear()
             batch = self._training.batch(step)
-            loss = self._training.loss(batch)
+            loss = self._training.loss(batch, self._number)
             returned = [tensor for outputs in self._returned for _, tensor in named(self._pair, outputs)]
             return Pass(batch.inputs, returned, loss)
         inputs = tensors(self._data.step(step), self._device)
@@ -106,7 +116,7 @@ class Training(shared.Training):
                     parameter.grad = torch.from_numpy(np.array(gradients[each])).to(parameter)
                 optimizer.step()
                 for each, parameter in parameters.items() if step in given.recorded else ():
-                    moved[updated(each, step)] = array(parameter - self._state[each])
+                    moved[updated(each, step)] = array(parameter - self._state.weights[each])
             self._model.zero_grad()
             return [(name, pieces.joined(moved))]
 

@@ -5,8 +5,10 @@ generated. The steps of those begin where they take a batch, and not where they 
 """
 
 import contextlib
+import math
+import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -23,6 +25,8 @@ from torch_impl.instruments import source
 
 Taken = dict[str, torch.Tensor]
 FIRST_SAMPLES = 32  # of a dataset, to know by them what the other script's data are
+MOST_SAMPLES, SECONDS = 2048, 1.0  # in which samples are looked for that are unlike those of the steps
+LARGER = 2  # times as large as all numbers of the steps
 
 
 class Fetch:
@@ -34,6 +38,7 @@ class Fetch:
         self.given: dict[nn.Module, Taken] = {}
         self.returned: list[list[int]] = []  # the shapes of what these have returned
         self.backwards = 0
+        self.is_unlike = False  # whether it stands in for another one, with what no step has met
         self.is_random = False  # whether random numbers were drawn before a module was called
         self._drawn = torch.get_rng_state()
 
@@ -62,6 +67,7 @@ class Fetches:
         self._taken, self.are_all = 0, False  # how many; whether the script has ended
         self._sources, self._first = Sources(), dict[int, Taken]()  # the datasets, and the first samples of each
         self._dataset: int | None = None  # the number of that on which the script trains
+        self.seeks_unlike = False  # whether the next batch is to be one that is unlike those before, if there is one
 
     @property
     def last(self) -> Fetch | None:
@@ -100,7 +106,8 @@ class Fetches:
 
     def trained_on(self) -> list[Fetch]:
         """Return the batches that were trained on, the last of them only where the script has ended."""
-        trained = [each for each in (self._all if self.are_all else self._all[:-1]) if each.backwards]
+        seen = self._all if self.are_all else self._all[:-1]
+        trained = [each for each in seen if each.backwards and not each.is_unlike]
         return [each for each in trained if each.dataset == trained[0].dataset]
 
     def described(self) -> Fetched | None:
@@ -118,8 +125,12 @@ class Fetches:
         )
 
     def arrays(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield what was trained on, by BATCH and the name in it, and what modules were given, by GIVEN and theirs."""
-        for step, fetch in enumerate(self.trained_on()):
+        """Yield what was trained on, by BATCH and the name in it, and what modules were given, by GIVEN and theirs.
+
+        A batch that is unlike those of the steps comes last.
+        """
+        unlike = (each for each in self._all if each.is_unlike and each.backwards)
+        for step, fetch in enumerate((*self.trained_on(), *unlike)):
             for name, each in fetch.batch.items():
                 yield f"{BATCH}{name}@{step}", each
             for module, taken in fetch.given.items():
@@ -143,8 +154,12 @@ class Fetches:
         if known is None:
             if dataset not in self._first:
                 self._first[dataset] = _first_samples(iterator)
-            self._all.append(Fetch(self._taken, batch, dataset))
-            return batch
+            of_steps = [each.batch for each in self._all if each.dataset == dataset]
+            unlike = _unlike(iterator, of_steps) if self.seeks_unlike and of_steps else None
+            self._all.append(Fetch(self._taken, batch if unlike is None else unlike, dataset))
+            if unlike is not None:
+                self._all[-1].is_unlike, self.seeks_unlike = True, False
+            return batch if unlike is None else unlike
         if self._taken == known.first:
             self._dataset = dataset
         if dataset != self._dataset:
@@ -172,6 +187,50 @@ def _first_samples(iterator: Any) -> Taken:
     with contextlib.suppress(Exception), torch.random.fork_rng(devices=()):  # of the user's dataset
         return _leaves(iterator._collate_fn([dataset[index] for index in range(min(FIRST_SAMPLES, len(dataset)))]))
     return {}
+
+
+def _unlike(iterator: Any, of_steps: Sequence[Taken]) -> Any:
+    """Return a batch of an iterator's dataset with what those of the steps have not met; None if it has none.
+
+    That is the size of the last batch, numbers that are larger, or of another sign, and ids or masks of padding.
+    """
+    dataset, sampler, start = iterator._dataset, iterator._index_sampler, time.monotonic()
+    with contextlib.suppress(Exception), torch.random.fork_rng(devices=()):  # of the user's dataset
+        size, seen = sampler.batch_size, {name: _extent([each[name] for each in of_steps]) for name in of_steps[0]}
+        rest = 0 if sampler.drop_last else len(sampler.sampler) % size
+        rest -= rest > 1 and 2 * rest == size  # as a half may have another reason
+        chosen: dict[int, None] = {}
+        for index in range(0, len(dataset), -(-len(dataset) // MOST_SAMPLES)):
+            sample = _leaves(iterator._collate_fn([dataset[index]]))
+            if any([_widens(seen[name], each) for name, each in sample.items()]):
+                chosen[index] = None
+            if time.monotonic() - start > SECONDS:
+                break
+        indices = [*chosen, *(index for index in range(len(dataset)) if index not in chosen)]
+        if chosen or rest:
+            return iterator._collate_fn([dataset[index] for index in indices[: rest or size]])
+    return None
+
+
+def _extent(tensors: Sequence[torch.Tensor]) -> list[float]:
+    """Return the smallest and the largest number of some tensors."""
+    return [min(float(each.min()) for each in tensors), max(float(each.max()) for each in tensors)]
+
+
+def _widens(extent: list[float], sample: torch.Tensor) -> bool:
+    """Return whether a sample has numbers of a kind that lie outside of an extent, which is then made to hold them.
+
+    That is one that is LARGER, and of floats one of another sign, of integers one that is 0 or below, as padding is.
+    """
+    (least, most), (low, high) = extent, _extent([sample])
+    if sample.is_floating_point():
+        is_wider = max(-low, high) > LARGER * max(-least, most) or (low < 0 <= least)
+    else:
+        is_wider = (low < least and low <= 0) or high > LARGER * max(most, 1)
+    if is_wider and math.isfinite(high - low):
+        extent[:] = min(low, least), max(high, most)
+        return True
+    return False
 
 
 def _leaves(batch: Any) -> Taken:

@@ -85,12 +85,11 @@ def tensors_of_call(
 def with_states(
     model: nn.Module, names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Callable[..., Any]:
-    """Return the forward of a model with the options of a call, and with zeros for the states that are left out.
+    """Return the forward of a model with the options of a call, and zeros for the states, if these are left out.
 
     `names`: those of the states among its tensors; `args`, `kwargs`: of the call.
     """
-    forward = functools.partial(model.forward, **options(kwargs))
-    signature = inspect.signature(model.forward)
+    forward, signature, chosen = model.forward, inspect.signature(model.forward), options(kwargs)
     given = signature.bind_partial(*args, **kwargs).arguments
     states = {name: value for name, value in given.items() if name in {each.partition(".")[0] for each in names}}
     samples = next((len(each) for each in tree_leaves(args) if isinstance(each, torch.Tensor)), 0)
@@ -102,14 +101,13 @@ def with_states(
         def zeros(state: torch.Tensor) -> torch.Tensor:
             return state.new_zeros([number if size == samples else size for size in state.shape], dtype=dtype)
 
-        left_out = states.keys() - signature.bind_partial(*args, **kwargs).arguments.keys()
-        return forward(*args, **kwargs, **{name: tree_map(zeros, states[name]) for name in left_out})
+        own = {*signature.bind_partial(*args, **kwargs).arguments, *kwargs}  # the script may give them later on
+        left_out = {name: tree_map(zeros, each) for name, each in states.items()} | chosen
+        return forward(*args, **kwargs, **{name: each for name, each in left_out.items() if name not in own})
 
-    if not states:
-        return forward
     own, is_optional = list[inspect.Parameter](), False
     for each in signature.parameters.values():
-        is_optional = each.kind not in VARIABLE and (is_optional or each.name in states)
+        is_optional = each.kind not in VARIABLE and (is_optional or each.name in (*states, *chosen))
         own.append(each.replace(default=None) if is_optional and each.default is each.empty else each)
     called.__signature__ = signature.replace(parameters=own)
     return called

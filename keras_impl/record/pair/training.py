@@ -210,11 +210,16 @@ class Training:
         updates = seen.updates or isinstance(self.optimizer, ByHand)
         return Step(loss, seen.gradients, seen.applied, returns_loss, updates, seen.rates, seen.unclipped)
 
-    def loss(self, batch: Batch) -> tf.Tensor:
-        """Run a step up to its first backward pass, and return what that would differentiate."""
+    def loss(self, batch: Batch, number: int = 0) -> tf.Tensor:
+        """Run a step up to its first backward pass, or a further one, and return what that would differentiate."""
 
         def run(leave: Callable[[tf.Tensor], None]) -> None:
-            with StepObserver(self.pair, self.model.variables, self.is_own, leave).watched():
+            def on_loss(loss: tf.Tensor) -> None:
+                if len(seen.losses) > number:
+                    leave(loss)
+
+            seen = StepObserver(self.pair, self.model.variables, self.is_own, on_loss)
+            with seen.watched():
                 self.run(batch)
 
         return left_with(run, "the step has no backward pass")

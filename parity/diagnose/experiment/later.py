@@ -91,12 +91,7 @@ def _parted(cause: Cause, first: Divergence | None, unequal: Sequence[Unequal]) 
 def questions(
     asked: Parted, matching: Matching, weights: Weights, traces: tuple[Trace, Trace]
 ) -> Iterator[tuple[Question, Question]]:
-    """Yield the questions to both sides, torch's first: about the module of a gradient, those around it, the model.
-
-    There are none about a further loss of a step, which is left where the first one is differentiated.
-    """
-    if asked.kind == "loss" and "#" in asked.name:
-        return
+    """Yield the questions to both sides, torch's first: about the module of a gradient, those around it, the model."""
     mine, theirs = (str(trace.folder) for trace in traces)
     step = 0 if asked.kind == keys.UPDATE else asked.step  # an optimizer is run from the beginning
     tensor = Tensor(key=keys.key(asked.kind, asked.name), module="", kind=asked.kind, step=step)  # type: ignore[arg-type]

@@ -87,11 +87,16 @@ def evidences(question: Question) -> Iterator[Evidence]:
         yield evidence(question, directions=True)
     if question.tensor.kind == "loss":
         yield evidence(question, directions=True, part=VECTORS)
-        tensors = _traces(question)[0].open("high", keys.step_file(question.tensor.step))
-        if len(keys.of_kind(tensors, "loss")) > 1:
-            for part in dict.fromkeys(name.partition(".")[0] for name in keys.of_kind(tensors, "gradient")):
+        if losses(question) > 1:
+            gradients = _traces(question)[0].of_kind("gradient", question.tensor.step)
+            for part in dict.fromkeys(name.partition(".")[0] for name in gradients):
                 yield evidence(question, part=part)
         yield evidence(question, part=ALONE)
+
+
+def losses(question: Question) -> int:
+    """Return how many losses the step has that makes a question's tensor."""
+    return len(_traces(question)[0].of_kind("loss", question.tensor.step))
 
 
 def evidence(question: Question, directions: bool = False, part: str = "") -> Evidence:
@@ -102,13 +107,15 @@ def evidence(question: Question, directions: bool = False, part: str = "") -> Ev
         names = asked(trained(own, other), own)
         return _joined(dict(_updates(own, names)), dict(_updates(other, names)))
     if tensor.kind == "loss":
-        return _joined(dict(_loss(own, stem, part)), dict(_loss(other, stem, part)), directions)
-    mine, theirs = (_seen(trace, stem, tensor.key) for trace in (own, other))
-    if directions and mine and theirs:
+        mine, theirs = (dict(_loss(trace, stem, tensor.key, part)) for trace in (own, other))
+        return _joined(mine, theirs, directions)
+    recorded, expected = (_seen(trace, stem, tensor.key) for trace in (own, other))
+    if directions and recorded and expected:
         name = tensor.key.partition("/")[2]
-        return _joined({name: mine}, {name: theirs}, directions)
+        return _joined({name: recorded}, {name: expected}, directions)
     of_module = tensor.kind == "returned" and tensor.module == question.module
-    return Evidence(mine.value if mine else None, theirs, tensors=list(_forward(own, other, stem)) if of_module else ())
+    forward = list(_forward(own, other, stem)) if of_module else ()
+    return Evidence(recorded.value if recorded else None, expected, tensors=forward)
 
 
 def _traces(question: Question) -> tuple[Trace, Trace]:
@@ -184,8 +191,8 @@ def _unit(name: str, value: Array, directions: bool) -> float:
     return float(np.linalg.norm(np.asarray(value, np.float64))) or 1.0 if is_direction else 1.0
 
 
-def _loss(trace: Trace, stem: str, part: str) -> Iterator[tuple[str, Seen]]:
-    """Yield the loss of a step and the gradients of the parameters, or of some of them."""
+def _loss(trace: Trace, stem: str, loss: str, part: str) -> Iterator[tuple[str, Seen]]:
+    """Yield a loss of a step and the gradients of the parameters, or of some of them; `loss`: its key."""
     gradients = keys.of_kind(trace.open("high", stem), "gradient")
     names = [
         name
@@ -193,8 +200,8 @@ def _loss(trace: Trace, stem: str, part: str) -> Iterator[tuple[str, Seen]]:
         if not name.startswith(INPUT)
         and (gradient.ndim < 2 if part == VECTORS else part in ("", name.partition(".")[0]))
     ]
-    for kind, name in [("loss", LOSS), *(("gradient", name) for name in names)]:
-        if value := _seen(trace, stem, keys.key(kind, name)):
+    for key, name in [(loss, LOSS), *((keys.key("gradient", name), name) for name in names)]:
+        if value := _seen(trace, stem, key):
             yield name, value
 
 

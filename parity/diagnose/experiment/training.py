@@ -7,15 +7,24 @@ gives what was recorded; else by that of the whole model. What the forward pass 
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from parity.core.arrays import Array, reproduced
 from parity.data.masks import Draws
 from parity.data.pairs import PairData
 from parity.diagnose.experiment.attempts import ContradictionError
-from parity.diagnose.experiment.pieces import Again, Evidence, Way
+from parity.diagnose.experiment.pieces import Again, Evidence, Way, losses
 from parity.runtime.experiment import Question
 from parity.runtime.job import ExperimentJob
+from parity.trace import keys
+
+
+class State(NamedTuple):
+    """The weights of a model, and the states of the optimizers that have been called."""
+
+    weights: Any
+    slots: dict[Any, Any]
 
 
 class Training:
@@ -24,11 +33,15 @@ class Training:
     `masks` are those of the training. `stack` is closed when the model is no longer needed.
     """
 
-    # What each side gives: the numbers of a tensor, the state before a step and back to it, a forward pass with its
-    # `outputs` and its `loss`, what of it is asked for, and how the optimizer moves a few parameters or all of them.
+    # What each side gives: the numbers of a tensor, the state of the model and of an optimizer and back to it, the
+    # training before a step, a forward pass with its `outputs` and its `loss`, what of it is asked for, and how the
+    # optimizer moves a few parameters or all of them.
     array: Callable[[Any], Array]
+    _weights_now: Callable[[], Any]
+    _load: Callable[[Any], None]
+    _slots_now: Callable[[Any], Any]
+    _load_slots: Callable[[Any, Any], None]
     _begin: Callable[[int], None]
-    _restore: Callable[[], None]
     _pass: Callable[[int], Any]
     _loss: Callable[[Evidence], Array]  # with the gradients that are evidence of it
     _buffer: Callable[[str], Array]
@@ -43,12 +56,15 @@ class Training:
         self._training: Any = None
         self._returned: list[Any] = []  # of the calls of the model in this pass
         self._kind, self._step = "", 0
-        self._first: dict[str, list[Array]] = {}
+        self._number = 0  # the loss of the step that is computed
+        self._slots: dict[Any, Any] = {}  # the first state of each optimizer that has been called
+        self._initial: State | None = None
+        self._first: dict[tuple[str, int], list[Array]] = {}
 
     def ways(self, question: Question, evidence: Evidence) -> list[Way]:
         """Return the ways to compute a question's tensor again, the fastest first; the last one is always right."""
         self._kind, name = question.tensor.kind, question.tensor.key.partition("/")[2]
-        self._begin(question.tensor.step)
+        self._begin_again(question.tensor.step)
         if self._kind == "update":
             return self._updates(question, evidence)
         compute: Callable[[], Array] = {
@@ -56,8 +72,16 @@ class Training:
             "buffer": lambda: self._buffer(name),
             "gradient": lambda: self._gradient(name),
         }[self._kind]
-        alone = self._alone(question.module, name) if self._kind == "gradient" else None
-        return [Way(each, each) for each in (alone, lambda: [(name, compute())]) if each]
+        self._number, is_gradient = keys.number(name) if self._kind == "loss" else 0, self._kind == "gradient"
+        alone = self._alone(question.module, name) if is_gradient else None
+
+        def of_loss(number: int) -> list[tuple[str, Array]]:
+            self._number = number
+            return [(name, compute())]
+
+        several = range(losses(question) if is_gradient else 1)
+        ways = [alone, *(partial(of_loss, self._number + each) for each in several)]
+        return [Way(each, each) for each in ways if each]
 
     def loss_alone(self) -> Array:
         """Return the loss of the step."""
@@ -66,10 +90,33 @@ class Training:
     def own_step(self) -> dict[str, Array]:
         """Run the user's own first step up to its backward pass; what the model returns has no names."""
         if self._training is None:
-            self._begin(0)
+            self._begin_again(0)
         self._restore()
         self._pass(0)
         return {}
+
+    def _begin_again(self, step: int) -> None:
+        """Train the model from its beginning up to a step."""
+        self._state = self._initial = self._initial or self._state_now()
+        self._restore()
+        self._step = step
+        self._begin(step)
+        self._state = self._state_now()
+
+    def _state_now(self) -> "State":
+        return State(self._weights_now(), {optimizer: self._slots_now(optimizer) for optimizer in self._slots})
+
+    def _restore(self) -> None:
+        """Bring the model, and what the step has called, to the state before the step."""
+        self._load(self._state.weights)
+        for optimizer, first in self._slots.items():
+            self._load_slots(optimizer, self._state.slots.get(optimizer, first))
+        self._masks.restart()
+
+    def _keep_slots(self, optimizer: Any) -> None:
+        """Keep the state of an optimizer that is called for the first time."""
+        if optimizer not in self._slots:
+            self._slots[optimizer] = self._slots_now(optimizer)
 
     def _again(self) -> Any:
         """Run the question's step again, in which the outputs must stay the same."""
@@ -81,7 +128,7 @@ class Training:
     def _keep(self, what: str, returned: Sequence[Any]) -> None:
         """Raise ContradictionError if these tensors are not what they were at first."""
         arrays = [self.array(tensor).copy() for tensor in returned]
-        first = self._first.setdefault(what, arrays)
+        first = self._first.setdefault((what, self._number), arrays)
         if len(arrays) != len(first) or not all(map(reproduced, arrays, first)):
             raise ContradictionError(f"a change of the backward pass alone leaves the {what} as they are")
 

@@ -6,6 +6,7 @@ with large values and with ids of 0. What depends on the size of the batch in tr
 gradient beyond a limit or at a padding id, shows there.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -14,6 +15,7 @@ import numpy as np
 from parity.core.arrays import Array, digest
 from parity.data.pairs import PairData
 from parity.pairs.file import PairFile
+from parity.pairs.script_records import UNLIKE
 from parity.pairs.vary.variations import CALLED, GIVEN, SECOND_CALL, TRAINING, Variation, is_float, is_padded, padded
 from parity.results import ELSEWHERE, CaseResult, Divergence, worst
 from parity.results import Variation as VariationResult
@@ -77,11 +79,15 @@ def pair_on(variation: Variation, file: PairFile, folder: Path) -> PairFile:
 def on_other_batches(file: PairFile, folder: Path) -> PairFile | None:
     """Return the pair with other batches, which are written into `folder`.
 
-    None if it is not trained on inputs of the file's, or accepts differences by their size on those inputs.
+    None if it is not trained on inputs of the file's, or accepts differences by their size on those inputs. Of scripts
+    it is a batch of their own data that is unlike those of the steps, if they have one.
     """
     pair = file.pair
-    if pair.train is None or file.has_scripts or any(each.has_size for each in pair.expect):
+    if pair.train is None or any(each.has_size for each in pair.expect):
         return None
+    if file.has_scripts:
+        unlike = next((path for each in file.search if (path := Path(each) / UNLIKE).is_file()), None)
+        return _on(file, dict.fromkeys(pair.inputs, []), str(unlike.absolute())) if unlike else None
     data = PairData(file.case, file.search)
     batches = [{name: data.values(name, number) for name in pair.inputs} for number in range(file.case.steps)]
     first = {array.shape[0] for array in batches[0].values() if array.ndim}
@@ -99,9 +105,15 @@ def on_other_batches(file: PairFile, folder: Path) -> PairFile | None:
                 array[-1, 0] = min(OTHER_PADDING, array.max())
             arrays[f"{name}@{number}"] = array
     path, last = _saved(arrays, folder), file.case.steps - 1
+    return _on(file, {name: list(arrays[f"{name}@{last}"].shape) for name in pair.inputs}, path)
+
+
+def _on(file: PairFile, shapes: Mapping[str, list[int]], path: str) -> PairFile:
+    """Return the pair with inputs of an .npz file, of these shapes."""
+    pair = file.pair
     inputs = {
-        name: msgspec.structs.replace(given, npz=path, shape=list(arrays[f"{name}@{last}"].shape), range=None)
-        for name, given in pair.inputs.items()
+        name: msgspec.structs.replace(pair.inputs[name], npz=path, shape=shape, range=None)
+        for name, shape in shapes.items()
     }
     case = msgspec.structs.replace(file.case, model=msgspec.structs.replace(pair, inputs=inputs))
     return file._replace(case=case)

@@ -10,6 +10,7 @@ In place of the script's own batches come those of the pair, which the script ga
 runs have the same ones, whatever was drawn for them.
 """
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -60,6 +61,7 @@ class Script(script.Script):
         self._begins: Early | None = None  # the call with which the first step begins, if it is none in training
         self.copies: list[script_calls.Copy] = []  # models beside the trained one that begin as copies of it
         self.outputs: dict[str | int, list[int]] = {}  # the shapes of what the model returns, by its key or index
+        self.has_unlike = False  # whether the last of the batches is none of the steps
         self.carried: set[str] = set()  # what the model is given of what it has returned in the step before
         # The number of the output that is compared with each of what the loss takes.
         self.compared: list[int | None] = []
@@ -145,7 +147,8 @@ class Script(script.Script):
         """Run the script on; yield what it gives to its model and its loss in each step, by name.
 
         There are fewer if it ends before, and more if it accumulates gradients: a second update tells whether they
-        begin anew. It is run further, as long as not so many of its `fetches` were trained on. Raises UsageError.
+        begin anew. It is run further, as long as not so many of its `fetches` were trained on. At last comes a batch
+        that is unlike these, if it has one (`has_unlike`). Raises UsageError.
         """
         parameters = list((self.build() if self._model is None else self._model).parameters())
         self.optimizer(parameters)
@@ -153,8 +156,12 @@ class Script(script.Script):
         for number in range(max(steps, MOST_WITH_UPDATES)):
             is_over = number >= steps and updates >= min(steps, 2)
             is_left = self.fetches.last and len(self.fetches.trained_on()) < steps
+            if is_over and self.fetches.last and self.fetches.last.is_unlike:
+                yield from self._unlike()
+                return
             if (number and self._run.dead) or (is_over and not is_left):
                 return
+            self.fetches.seeks_unlike = updates == number == steps - 1
             self._begin_step(None)
             self._ahead = 0
             before = [each._version for each in parameters]
@@ -169,6 +176,14 @@ class Script(script.Script):
             self.carried, returned = self.carried & kept if number else kept, self._data.tape.outputs
             if not is_over:
                 yield self._data.taken
+
+    def _unlike(self) -> Iterator[Given]:
+        """Run the script on a batch that is unlike those of the steps, and yield what it gives of it as they do."""
+        self._begin_step(None)
+        with contextlib.suppress(Exception):  # its code may not take it
+            self._resume(float32_draws())
+            self.has_unlike = bool(self._backwards)
+            yield from [self._data.taken] * self.has_unlike
 
     def early(self) -> Early | None:
         """Return with which call the first step has begun, of the `batches`, if that is before the one in training."""

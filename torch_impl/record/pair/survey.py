@@ -207,6 +207,7 @@ def batches(job: BatchesJob) -> None:
     trained = Trained(
         inputs=[],
         asked=job.case.steps,
+        unlike=number if run.has_unlike else 0,
         in_evaluation=run.in_evaluation,
         outputs=run.outputs,
         fetched=run.fetches.described(),

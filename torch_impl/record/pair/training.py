@@ -123,13 +123,18 @@ class Training:
             values.append(scalar.value.detach())
         return losses.Scalar(self._setup.mean(torch.stack(values).mean()), self._target(batch))
 
-    def loss(self, batch: Batch) -> torch.Tensor:
-        """Run a step up to its first backward pass, and return what that would differentiate."""
+    def loss(self, batch: Batch, number: int = 0) -> torch.Tensor:
+        """Run a step up to its first backward pass, or a further one, and return what that would differentiate."""
         if not self.pair.train.torch_step:
             return self._scalar(batch, self._data).value
 
         def run(leave: Callable[[torch.Tensor], None]) -> None:
-            with StepObserver(self.trained, leave).watched():
+            def on_loss(loss: torch.Tensor) -> None:
+                if len(seen.losses) > number:
+                    leave(loss)
+
+            seen = StepObserver(self.trained, on_loss)
+            with seen.watched():
                 self._run(batch)
 
         return left_with(run, "the step has no backward pass")
