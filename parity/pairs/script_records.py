@@ -92,12 +92,13 @@ class Frozen(msgspec.Struct, frozen=True, kw_only=True):
 class Trained(msgspec.Struct, frozen=True, kw_only=True):
     """What a script trains on, beside the arrays in the .npz file next to it: the names of its model's inputs.
 
-    Of PyTorch's the number of steps that were asked for; that of the batch which is `unlike` theirs; and which of its calls in evaluation mode are differentiated:
-    the script has not gone back to training mode; the inputs that are `states`, zero at first, and others `alone`,
-    which Keras's model is not given; and the names of what its loss takes beside the model's outputs, in the order in
-    which it uses that, "" for what is not given. Of Keras's `fit` also those of its callbacks that are not run; or
-    whether the script trains in a loop of its own instead. The shapes of the model's outputs, by key or index, "" for a
-    single one; of Keras's `fit` only a single one's, or those of a model that has no `call`
+    Of PyTorch's the number of steps that were asked for; that of the batch which is `unlike` theirs; which of its calls
+    in evaluation mode are differentiated, as the script has not gone back to training mode; the inputs that are
+    `states`, zero at first, and others `alone`, which Keras's model is not given; and the names of what its loss takes
+    beside the model's outputs, in the order in which it uses that, "" for what is not given. Of Keras's `fit` also
+    those of its callbacks that are not run; or whether the script trains in a loop of its own instead. The shapes of
+    the model's outputs, by key or index, "" for a single one; of Keras's `fit` only a single one's, or those of a model
+    that has no `call`
     (keras_impl/instruments/uncalled.py).
 
     `most`: how many steps Keras's `fit` makes, 0 if that is not known. `early`: of a side's loop; `fetched`: where

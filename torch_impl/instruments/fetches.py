@@ -202,7 +202,7 @@ def _unlike(iterator: Any, of_steps: Sequence[Taken]) -> Any:
         chosen: dict[int, None] = {}
         for index in range(0, len(dataset), -(-len(dataset) // MOST_SAMPLES)):
             sample = _leaves(iterator._collate_fn([dataset[index]]))
-            if any([_widens(seen[name], each) for name, each in sample.items()]):
+            if sum(_widens(seen[name], each) for name, each in sample.items()):
                 chosen[index] = None
             if time.monotonic() - start > SECONDS:
                 break

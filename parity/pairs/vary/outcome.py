@@ -86,8 +86,8 @@ def on_other_batches(file: PairFile, folder: Path) -> PairFile | None:
     if pair.train is None or any(each.has_size for each in pair.expect):
         return None
     if file.has_scripts:
-        unlike = next((path for each in file.search if (path := Path(each) / UNLIKE).is_file()), None)
-        return _on(file, dict.fromkeys(pair.inputs, []), str(unlike.absolute())) if unlike else None
+        unlike = (own for each in file.search if (own := Path(each) / UNLIKE).is_file())
+        return next((_on(file, {name: [] for name in pair.inputs}, str(own.absolute())) for own in unlike), None)
     data = PairData(file.case, file.search)
     batches = [{name: data.values(name, number) for name in pair.inputs} for number in range(file.case.steps)]
     first = {array.shape[0] for array in batches[0].values() if array.ndim}
