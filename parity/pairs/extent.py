@@ -139,7 +139,7 @@ def unmoved(trace: Trace, torch: Survey) -> list[str]:
     trained = [weight.name for weight in torch.weights if weight.trainable and not pair.holds(weight.name)]
     names = [name for name in trained if isinstance(before.get(name), np.ndarray) and name in after]
     names = [name for name in names if np.array_equal(before[name], after[name])]
-    return [f"no step that was run changes {few(names)}: give more --steps"] if names else []
+    return [f"what updates do to {few(names)}: no step that was run changes it"] if names else []
 
 
 def gradients(outputs: Named[str, tuple[Array, Array]]) -> list[str]:

@@ -101,16 +101,16 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     that has no `call`
     (keras_impl/instruments/uncalled.py).
 
-    `most`: how many steps Keras's `fit` makes, 0 if that is not known. `early`: of a side's loop; `fetched`: where
-    steps begin with a batch, or may. PyTorch's record gets those of Keras's as well. `keeps_data`: whether both scripts
-    train on their own batches. `is_distributed`: whether the script makes a process group, or a strategy of
-    tf.distribute; `has_copies`: whether it keeps copies of its model, such as averages; `are_told`: whether the data
-    tell which inputs and targets correspond. `labels`: what the script's code calls each input and what its loss takes,
-    a variable or a key. `compared`: of PyTorch's, the number of the output that is compared with each of these;
-    `carried`: the inputs that are zero, or what the model has returned in the step before; `targets`: of Keras's `fit`,
-    the key or index of each of several targets. `ends`: digests of the parameters with which the steps ended. `sizes`:
-    of the model's weights; `beside`: of PyTorch's, other modules by name that are frozen, and parts of Keras's model;
-    `of_beside`: the names of what its loss takes of these.
+    `most`: how many steps Keras's `fit` makes, `epoch`: how many batches an epoch has, 0 if that is not known. `early`:
+    of a side's loop; `fetched`: where steps begin with a batch, or may. PyTorch's record gets those of Keras's as well.
+    `keeps_data`: whether both scripts train on their own batches. `is_distributed`: whether the script makes a process
+    group, or a strategy of tf.distribute; `has_copies`: whether it keeps copies of its model, such as averages;
+    `are_told`: whether the data tell which inputs and targets correspond. `labels`: what the script's code calls each
+    input and what its loss takes, a variable or a key. `compared`: of PyTorch's, the number of the output that is
+    compared with each of these; `carried`: the inputs that are zero, or what the model has returned in the step before;
+    `targets`: of Keras's `fit`, the key or index of each of several targets. `ends`: digests of the parameters with
+    which the steps ended. `sizes`: of the model's weights; `beside`: of PyTorch's, other modules by name that are
+    frozen, and parts of Keras's model; `of_beside`: the names of what its loss takes of these.
     """
 
     inputs: list[str]
@@ -123,6 +123,7 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     callbacks: list[str] = []
     is_loop: bool = False
     most: int = 0
+    epoch: int = 0
     early: Early | None = None
     keras_early: Early | None = None
     outputs: Shapes = {}

@@ -12,7 +12,7 @@ from parity.core.wording import agree, count
 from parity.pairs.file import PairFile
 from parity.pairs.script_counterparts import ignored_as
 from parity.pairs.script_records import FOLDER, IGNORED, VALUES, Trained, data_apart, read
-from parity.results import CaseResult
+from parity.results import CaseResult, Finding
 
 BUILDING = ": build: "  # in the note of what was promoted before the model was called
 
@@ -26,7 +26,16 @@ def tell(result: CaseResult, file: PairFile, folder: Path) -> None:
     result.lifted = [each for each in result.lifted if BUILDING not in each]  # most of it by what makes the data
     result.not_compared += _not_run(file.pair, trained, port)
     result.assumptions += _assumed(file.pair, trained, *arrays)
-    result.findings += data_apart(file.pair, *arrays)
+    apart = list(data_apart(file.pair, *arrays))
+    result.findings += apart or _epochs_apart(file.pair, trained, port)
+
+
+def _epochs_apart(pair: Pair, trained: Trained, port: Trained) -> Iterator[Finding]:
+    """Yield that the scripts' epochs have other numbers of batches, as where one leaves out an incomplete last one."""
+    ours, theirs = name_of(pair.torch), name_of(pair.keras)
+    if trained.epoch and port.epoch and trained.epoch != port.epoch:
+        message = f"an epoch of {ours} has {count(trained.epoch, 'batch')}, one of {theirs} {port.epoch}"
+        yield Finding(id="script.epoch", side="keras", where=theirs, message=message)
 
 
 def _not_run(pair: Pair, trained: Trained, port: Trained) -> Iterator[str]:

@@ -66,6 +66,7 @@ class Fetches:
         self._all: list[Fetch] = []  # unless it is known how the script trains
         self._taken, self.are_all = 0, False  # how many; whether the script has ended
         self._sources, self._first = Sources(), dict[int, Taken]()  # the datasets, and the first samples of each
+        self._lengths: dict[int, int] = {}  # how many batches a pass over each of them has
         self._dataset: int | None = None  # the number of that on which the script trains
         self.seeks_unlike = False  # whether the next batch is to be one that is unlike those before, if there is one
 
@@ -109,6 +110,11 @@ class Fetches:
         seen = self._all if self.are_all else self._all[:-1]
         trained = [each for each in seen if each.backwards and not each.is_unlike]
         return [each for each in trained if each.dataset == trained[0].dataset]
+
+    @property
+    def epoch(self) -> int:
+        """Return how many batches an epoch has on which the script trains; 0 if that is not known."""
+        return next((self._lengths.get(each.dataset, 0) for each in self.trained_on()), 0)
 
     def described(self) -> Fetched | None:
         """Return how the script trains on what it takes; None if it does not."""
@@ -154,6 +160,8 @@ class Fetches:
         if known is None:
             if dataset not in self._first:
                 self._first[dataset] = _first_samples(iterator)
+                with contextlib.suppress(TypeError):  # of an iterable dataset
+                    self._lengths[dataset] = len(iterator._index_sampler)
             of_steps = [each.batch for each in self._all if each.dataset == dataset]
             unlike = _unlike(iterator, of_steps) if self.seeks_unlike and of_steps else None
             self._all.append(Fetch(self._taken, batch if unlike is None else unlike, dataset))

@@ -233,6 +233,7 @@ def batches(job: BatchesJob) -> None:
         callbacks=[type(each).__name__ for each in fit.callbacks if not is_run(each)],
         is_loop=run.is_loop,
         most=0 if run.is_loop else steps_of(fit),
+        epoch=0 if run.is_loop else fit.batches or 0,
         early=early,
         outputs=outputs,
         fetched=fetched,

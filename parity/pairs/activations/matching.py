@@ -193,8 +193,9 @@ def _inputs(
 ) -> list[int] | None:
     """Return the order of axes of the input of both layers, or None.
 
-    It is None unless both have one input, whose order can be told. `is_dense` says that both layers multiply the last
-    axes of their input by a matrix, though they are not of one kind.
+    It is None unless both have one input, whose order can be told: not of a cube, whose axes may have been exchanged
+    before. `is_dense` says that both layers multiply the last axes of their input by a matrix, though they are not of
+    one kind.
     """
     torch_shapes, keras_shapes = torch.get(pair.torch.module, []), keras.get(pair.keras.module, [])
     is_one_kind = is_dense or pair.torch.kind == pair.keras.kind
@@ -203,8 +204,12 @@ def _inputs(
     shape, keras_shape = tuple(torch_shapes[0]), tuple(keras_shapes[0])
     # The order of the layer's output; that of an earlier tensor of the same shapes, which it may be; the identity.
     identity = tuple(range(len(keras_shape)))
-    likely = (pair.fit.order, orders.get((shape, keras_shape)), identity)
-    for order in likely:
-        if order and len(order) == len(keras_shape) and tuple(keras_shape[axis] for axis in order) == shape:
-            return list(order)
+    fitting = [
+        order
+        for order in (pair.fit.order, orders.get((shape, keras_shape)), identity)
+        if order and len(order) == len(keras_shape) and tuple(keras_shape[axis] for axis in order) == shape
+    ]
+    if fitting:
+        is_told = fitting[0] == pair.fit.order or len(set(fitting)) == 1
+        return list(fitting[0]) if is_told else None
     return list(identity) if is_dense and identity in orders_of_axes(keras_shape, shape) else None

@@ -208,6 +208,7 @@ def batches(job: BatchesJob) -> None:
         inputs=[],
         asked=job.case.steps,
         unlike=number if run.has_unlike else 0,
+        epoch=run.fetches.epoch,
         in_evaluation=run.in_evaluation,
         outputs=run.outputs,
         fetched=run.fetches.described(),
