@@ -91,7 +91,12 @@ def compare(formula: Formula[Observed], reference: Observed, candidate: Observed
     if formula.is_function and reproduced_bits(formula, reference, theirs.settings) >= NEEDED:
         # The reference's data could not tell these settings from its own: a ReLU of positive numbers is the identity.
         return Explained(True, (), tried, settings=(theirs.settings, theirs.settings))
-    changes = tuple(_changes(formula, mine, theirs, before))
+    sides = (reference, mine.settings), (candidate, theirs.settings)
+    changes = tuple(
+        each
+        for each in _changes(formula, mine, theirs, before)
+        if not any(_is_unused(formula, each.trait, *side) for side in sides)
+    )
     return Explained(False, changes, tried, settings=(mine.settings, theirs.settings))
 
 
@@ -102,6 +107,12 @@ def _changes(formula: Formula[Any], mine: Explanation, theirs: Explanation, befo
         if reference_value != candidate_value and UNUSED not in (reference_value, candidate_value):
             cause = trait.specific_cause(reference_value, candidate_value) or trait.cause
             yield Change(trait.name, cause, reference_value, candidate_value, theirs.bits, before)
+
+
+def _is_unused(formula: Formula[Observed], name: str, observation: Observed, settings: Settings) -> bool:
+    """Return whether a trait makes no difference under the settings of those before it."""
+    trait = next(each for each in formula.traits if each.name == name)
+    return bool(next(values(formula, trait, observation, settings), UNSET) == UNUSED)
 
 
 def explain(

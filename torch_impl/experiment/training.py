@@ -16,6 +16,7 @@ from parity.diagnose.experiment.pieces import Again, Evidence, Steps, Way, steps
 from parity.runtime.experiment import Question
 from parity.runtime.job import ExperimentJob
 from parity.trace.keys import MODEL
+from torch_impl.instruments import script_calls
 from torch_impl.record import calls
 from torch_impl.record.masks import Masks
 from torch_impl.record.pair import losses, training, values
@@ -47,7 +48,7 @@ class Training(shared.Training):
     @torch.enable_grad()
     def _begin(self, step: int) -> None:
         train = self._pair.train
-        self._model.train(train is not None)
+        script_calls.train(self._model, train is not None)
         if train is not None:
             if not self._training:
                 self._stack.enter_context(self._masks.drawn(self._model))

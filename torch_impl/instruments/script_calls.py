@@ -5,6 +5,7 @@ import gc
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -80,6 +81,23 @@ def tensors_of_call(
         if not isinstance(value, torch.Tensor):
             raise UsageError(f"{script}: calls its model with {name}={value!r} within others, expected tensors there")
     return flat
+
+
+evaluating: WeakKeyDictionary[nn.Module, list[nn.Module]] = WeakKeyDictionary()  # parts of the model of a script
+
+
+def keep_modes(model: nn.Module, trained: Iterable[nn.Module]) -> None:
+    """Keep which parts of a model that is `trained`, or of several, are in evaluation mode, such as frozen norms."""
+    modes = [list(each.modules()) for each in trained if each.training]
+    evaluating[model] = [part for parts in modes for part in parts if not part.training]
+
+
+def train(model: nn.Module, is_training: bool = True) -> nn.Module:
+    """Put a model into training mode, but for what its script has left in evaluation mode; or into evaluation mode."""
+    model.train(is_training)
+    for part in evaluating.get(model, ()):
+        part.training = False
+    return model
 
 
 def with_states(

@@ -11,7 +11,7 @@ import numpy as np
 
 from parity.core.arrays import Array
 from parity.diagnose import solve
-from parity.diagnose.formula import Formula, Settings, Trait, choices, choices_if, require, usually
+from parity.diagnose.formula import UNUSED, Formula, Settings, Trait, choices, choices_if, require, usually
 from parity.diagnose.layers import norms
 from parity.diagnose.layers.call import Call, numbers, per_channel
 from parity.diagnose.layers.norms import Axes, Moments
@@ -81,6 +81,7 @@ def _running(call: Call, **settings: Any) -> dict[str, Array]:
     old = _before(call, settings)
     if not set(STATISTICS) <= set(old) or settings["mode"] == RUNNING or settings["frozen"]:
         return {name: old[name] for name in STATISTICS if name in old}
+    require(settings["momentum"] != UNUSED, "a momentum")
     mean, variance = (old[name] for name in STATISTICS)
     for batch in _update_statistics(call, settings) * settings["updates"]:
         unbiased = batch.size / max(batch.size - 1, 1) if settings["running_variance"] == "unbiased" else 1.0
@@ -135,6 +136,8 @@ def _replicas_own(replica: int) -> str:
 
 
 def _momenta(call: Call, settings: Settings) -> Iterator[float]:
+    if settings["mode"] == RUNNING:
+        yield UNUSED
     yield from MOMENTA
     if "running_mean" in call.seen and settings["mode"] == BATCH:
         yield from solve.constant(_running, call, settings, "momentum", MOMENTA, among="running_mean")

@@ -14,6 +14,7 @@ from parity.core.errors import BackendError, UsageError
 from parity.pairs.causes.training import changing, counting
 from parity.pairs.trials import Trials
 from parity.runtime.survey import Rehearsal
+from torch_impl.instruments import script_calls
 from torch_impl.record import calls, tree
 from torch_impl.record.masks import Masks
 from torch_impl.record.pair import losses, values
@@ -38,7 +39,7 @@ def rehearse(model: nn.Module, case: Case, inputs: Inputs) -> Rehearsal:
     states = [_buffers(model)]
     try:
         with counted.drawn(model), calls.observed(tree.called(model), lambda _: None, on_return):
-            outputs = call(model.train(), case.model, inputs)
+            outputs = call(script_calls.train(model), case.model, inputs)
         states.append(_buffers(model))
         with without_dropping(model, case):
             call(model, case.model, inputs)
@@ -92,7 +93,7 @@ class _Trials(Trials):
 
     def _outputs(self) -> list[torch.Tensor]:
         with without_dropping(self.model, self.case):
-            returned = call(self.model.train(self.training), self.case.model, self.inputs)
+            returned = call(script_calls.train(self.model, self.training), self.case.model, self.inputs)
         return [output for _, output in named(self.case.model, returned)]
 
     def _without_gradient(self, names: Sequence[str]) -> tuple[list[str], list[torch.Tensor]]:

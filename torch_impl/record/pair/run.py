@@ -22,7 +22,7 @@ from parity.trace.layout import Layout
 from parity.trace.mapping import PairContext
 from parity.trace.parts import Parts
 from parity.trace.training import Turn
-from torch_impl.instruments import devices
+from torch_impl.instruments import devices, script_calls
 from torch_impl.record import calls, precision
 from torch_impl.record.pair import losses, values
 from torch_impl.record.pair.build import Inputs, call, ready, tensors, user_errors
@@ -98,7 +98,7 @@ class _Course:
         self.recorder.next_step()
 
     def _train(self) -> None:
-        self.model.train()
+        script_calls.train(self.model)
         if self.pair.train.torch_step:
             self.setup.on_outputs = self._record_outputs
         training = Training(
@@ -118,7 +118,7 @@ class _Course:
                 if self.evaluates:  # call the model in inference, unobserved, as users do between two training steps
                     with calls.unobserved(), torch.no_grad():
                         call(self.model.eval(), self.pair, batch.inputs)
-                    self.model.train()
+                    script_calls.train(self.model)
                 training.step(batch, functools.partial(self._record_step, batch))
                 self.probe.on_step()
                 self.masks.on_step()
@@ -228,7 +228,7 @@ def program(case: Case, halves: PairContext) -> Program:
             on_step()
 
     def train(batches: Iterator[Inputs], on_step: Callable[[], None]) -> None:
-        model.train()
+        script_calls.train(model)
         training = Training(case, model, data, halves, case.precision)
         for batch in batches:
             training.step(Batch(0, batch))

@@ -95,8 +95,7 @@ class Script(script.Script):
             )
         one_rank.hold_to(self._path, self._model)
         script_calls.attach(self._model, {name: self.fetches.made(each) for name, each in self.beside.parts.items()})
-        parts = self._model.children() if isinstance(self._model, Together) else []
-        self.copies = script_calls.copies([self._model, *parts])
+        self.copies = script_calls.copies({self._model, *self._parts()})
         return self._model
 
     def optimizer(self, parameters: Sequence[Any]) -> Optimizer:
@@ -222,8 +221,14 @@ class Script(script.Script):
             for device in ("cpu", "cuda"):
                 self._outside.enter_context(torch.autocast(device, enabled=False))
 
+    def _parts(self) -> list[nn.Module]:
+        """Return the models that the script trains."""
+        assert self._model is not None
+        return list(self._model.children()) if isinstance(self._model, Together) else [self._model]
+
     def _suspend(self) -> None:
-        assert self._run.parent and getcurrent() is self._run
+        assert self._run.parent and getcurrent() is self._run and self._model is not None
+        script_calls.keep_modes(self._model, self._parts())
         self._run.parent.switch()
 
     def _on_fetch(self) -> Given:

@@ -22,7 +22,7 @@ from parity.core.patches import applied
 from parity.data.masks import Drawing
 from parity.pairs.vary.coverage import Draw, Observer
 from parity.runtime.job import VaryJob
-from torch_impl.instruments import devices
+from torch_impl.instruments import devices, script_calls
 from torch_impl.record import calls, precision, tree
 from torch_impl.record.masks import Masks
 from torch_impl.record.pair import values
@@ -71,7 +71,7 @@ class Instance:
         Without `training` the model is called as users call it, in inference. Raises UsageError and BackendError for
         inputs that the model does not take.
         """
-        self.model.train(bool(training))
+        script_calls.train(self.model, bool(training))
         if training is None:
             return self._called_plainly(inputs)
         masks = _NotifyingMasks(self.case.seed, observer)
