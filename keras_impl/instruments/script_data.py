@@ -95,10 +95,15 @@ class Fit(NamedTuple):
     def target(self, arrays: Mapping[str, np.ndarray], inputs: Mapping[str, Any]) -> Any:
         """Return PyTorch's targets, by name, in the structure and the form of the script's own.
 
-        `inputs`: what the model is given, with as many samples, unless a step makes it of what it takes.
+        `inputs`: what the model is given, with as many samples, unless a step makes it of what it takes. A target that
+        the script gives to the model too is that, where PyTorch's loss takes only a part of it, as of shifted tokens.
         """
         samples = len((taken_of(arrays) or list(inputs.values()))[0])
-        given = [like(own, arrays[name], samples) for name, own in self.targets.items()]
+        given = []
+        for name, own in self.targets.items():
+            both = zip(self.inputs.values(), inputs.values(), strict=False)
+            whole = next((each for x, each in both if is_of_whole(x, own, arrays[name], samples)), None)
+            given.append(like(own, arrays[name] if whole is None else np.asarray(whole), samples))
         dtype = [keras.config.floatx() if each.dtype.kind == "f" else each.dtype for each in given]
         return keras.tree.pack_sequence_as(self.y, list(map(tf.constant, given, dtype)))
 
@@ -218,6 +223,12 @@ def like(own: Any, array: np.ndarray, samples: int) -> np.ndarray:
             f"Keras's script {list(own.shape)}; expected the same values, as class ids or as one-hot rows"
         )
     return values.astype(own.dtype) if is_whole else values
+
+
+def is_of_whole(x: Any, own: Any, array: np.ndarray | None, samples: int) -> bool:
+    """Return whether a script's target is its model's input, of which PyTorch's loss takes a part (`array`)."""
+    is_part = array is not None and array.size < samples * np.asarray(own)[0].size
+    return is_part and np.array_equal(x, own)
 
 
 def is_sequence(own: Any, array: np.ndarray) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
-from keras_impl.instruments.script_data import OF_LOSS, is_array, is_sequence, replaced
+from keras_impl.instruments.script_data import OF_LOSS, is_array, is_of_whole, is_sequence, replaced
 from parity.config.pair import SAMPLE_WEIGHT, TARGET
 from parity.core.errors import UsageError
 from parity.core.patches import Original, around
@@ -102,13 +102,17 @@ class Targets:
         if not is_batch or len(batch) - at not in (1, 2) or not all(map(is_array, batch[at:])):
             return batch
         self._last_source = source
+        given = self._inputs_of_step(inputs, batch[:at])
+        if inputs and is_of_whole(batch[0], batch[at], target, len(self._given[inputs[0]])):
+            self._given_in.add(self.begun)
+            return (*given, given[0], *batch[at + 1 :])
         try:
             target, weight = self._of_step(self.begun, batch[at], (*batch, None)[at + 1])
         except UsageError as error:
             self._unfit = error
             return batch
         self._form = _form(batch[at])
-        return (*self._inputs_of_step(inputs, batch[:at]), target, weight)[: len(batch)]
+        return (*given, target, weight)[: len(batch)]
 
     def _inputs_of_step(self, names: Sequence[str], own: tuple[Any, ...]) -> Any:
         """Return what stands for the inputs of the next step, of which the script may make masks for its loss.

@@ -114,6 +114,8 @@ def _look_behind(
         if isinstance(again, str):
             result.not_compared.append(f"what differs behind {' and '.join(sorted(held))}: {again}")
             return
+        if unknown and again.verdict == "diverged" and all(cause.id == UNKNOWN for cause in again.causes):
+            return  # nothing is told of them there either
         if again.verdict in (*PASSED, "diverged"):
             result.causes = [cause for cause in causes if cause not in unknown]
         if again.verdict != "diverged":

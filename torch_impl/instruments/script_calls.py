@@ -88,8 +88,13 @@ evaluating: WeakKeyDictionary[nn.Module, list[nn.Module]] = WeakKeyDictionary() 
 
 def keep_modes(model: nn.Module, trained: Iterable[nn.Module]) -> None:
     """Keep which parts of a model that is `trained`, or of several, are in evaluation mode, such as frozen norms."""
-    modes = [list(each.modules()) for each in trained if each.training]
-    evaluating[model] = [part for parts in modes for part in parts if not part.training]
+    parts = [part for each in trained if is_training(each) for part in each.modules()]
+    evaluating[model] = [part for part in parts if not part.training]
+
+
+def is_training(model: nn.Module) -> bool:
+    """Return whether a model, or a part of it, is in training mode."""
+    return any(part.training for part in model.modules())
 
 
 def train(model: nn.Module, is_training: bool = True) -> nn.Module:

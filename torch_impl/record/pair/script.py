@@ -256,7 +256,8 @@ class Script(script.Script):
         self._trained_calls += 1
         if self._fetched and torch.is_grad_enabled():  # also in evaluation mode, as an attack is made
             return self._in_step(call, own, args, kwargs)
-        is_training = torch.is_grad_enabled() and (module.training or self._is_differentiated(own))
+        may_train = torch.is_grad_enabled()
+        is_training = may_train and (script_calls.is_training(own) or self._is_differentiated(own))
         is_early = self._early is not None and self._trained_calls == self._early.call
         is_first = self._model is None and (is_training or is_early)
         if not self._fetched and (self._backwards or is_first):
@@ -285,7 +286,7 @@ class Script(script.Script):
         if self._may_evaluate:  # the pass before was an evaluation
             self._passes = 0
             self._data.forget()
-        self._may_evaluate = not model.training
+        self._may_evaluate = not script_calls.is_training(model)
         self._passes += 1
         outputs = self.within(call, self._stands_in or model, *self._data.on_call(model, args, kwargs))
         self._data.on_return(list(flat(outputs)))
