@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Self
 
@@ -34,12 +34,17 @@ class Draws:
 
     def __init__(self, seed: int) -> None:
         self.seed, self.step = seed, 0
-        self._own = _Own()
+        self._own, self._orders = _Own(), dict[Hashable, list[int]]()
         self.repeats, self.is_replayed = random.Repeats(), False
 
     def holding(self, pair: Pair) -> Self:
         """Draw new masks where a seed would repeat earlier ones, if the pair accepts that it does."""
         self.repeats.are_held = pair.accepts(SEED)
+        return self
+
+    def in_order(self, orders: Mapping[int, list[int]]) -> Self:
+        """Draw the masks of each size in another order: those of these numbers."""
+        self._orders = {random.mask_name(size, random.UNIFORM): numbers for size, numbers in orders.items()}
         return self
 
     def on_step(self) -> None:
@@ -86,7 +91,9 @@ class Draws:
         """Return the step, and the number of the caller's draw within it; a script that begins anew is in no step."""
         number = self._own.calls[caller]
         self._own.calls[caller] += not script.is_building()
-        return self.step, number
+        order = self._orders.get(caller, [0])  # of one call of the model, and so of each
+        calls, own = divmod(number, len(order))
+        return self.step, calls * len(order) + order[own]
 
     def _extent(self, size: int, where: str) -> tuple[int, int]:
         """Return where a mask of `size` elements begins in that of the whole batch, and the size of that one."""

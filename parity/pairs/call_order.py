@@ -1,8 +1,9 @@
-"""Bring the calls of torch's modules into the order of Keras's, where a training step calls its model several times.
+"""Bring the calls of torch's modules into the order of Keras's, and torch's masks into that in which Keras draws them.
 
-Calls are numbered as they are made. A step that bootstraps may call its model on the next states before it calls it on
-the states themselves, or behind it: that is no difference of the computation. Nor is it that only torch's calls are
-seen which are not differentiated. What a module is given tells which of its calls is which.
+Calls are numbered as they are made, where a step calls its model several times. One that bootstraps may call its model
+on the next states before it calls it on the states themselves, or behind it: that is no difference of the computation.
+Nor is it that only torch's calls are seen which are not differentiated. What a module is given tells which of its calls
+is which.
 """
 
 import itertools
@@ -11,8 +12,11 @@ from collections.abc import Collection, Mapping
 import numpy as np
 
 from parity.core.arrays import Array
+from parity.core.groups import by_key
+from parity.runtime.survey import Rehearsal
 from parity.trace import keys
 from parity.trace.manifest import Tensors, Trace
+from parity.trace.mapping import Matching
 
 INPUT, INNER = "input", ("activation", "input")
 SAME = 1e-9  # relative: what two calls are given is the same, but for rounding
@@ -50,6 +54,30 @@ def in_kerass_order(reference: Trace, candidate: Trace) -> Trace:
     orders = {module: given[module] or by_counts[counts[module]] for module in shared}
     orders = {module: order for module, order in orders.items() if _is_another(order)}
     return _Reordered(reference, orders) if orders else reference
+
+
+def draws(matching: Matching, torch: Rehearsal, keras: Rehearsal) -> dict[int, list[int]]:
+    """Return torch's masks in the order in which Keras's model draws them, by their size, where that is another order.
+
+    Which of torch's masks is which of Keras's is told by the next tensor that corresponds: two towers of a model may be
+    called in any order. Numbers count the masks of one size in a step.
+    """
+    names = {match.keras: match.torch for match in matching.matches if not match.torch.startswith(keys.MODEL)}
+    orders = {}
+    for size in dict.fromkeys(torch.masks):
+        ours = _next_tensors(torch, {name: name for name in names.values()}, size)
+        theirs = _next_tensors(keras, names, size)
+        if ours != theirs and sorted(ours) == sorted(theirs):
+            numbers = by_key((name, number) for number, name in enumerate(ours))
+            orders[size] = [numbers[name].pop(0) for name in theirs]
+    return orders
+
+
+def _next_tensors(rehearsal: Rehearsal, names: Mapping[str, str], size: int) -> list[str]:
+    """Return for each mask of a size the tensor, of those that have a name here, that is returned next; "" if none."""
+    known = [(name, rehearsal.behind(key, size) or 0) for key in rehearsal.drawn if (name := names.get(key))]
+    masks = range(rehearsal.masks.count(size))
+    return [next((name for name, before in known if before > number), "") for number in masks]
 
 
 def _calls(tensors: Tensors) -> dict[str, dict[int, Array | None]]:

@@ -18,6 +18,7 @@ from parity.core.errors import BackendError, UsageError
 from parity.pairs.activations.layouts import given_orders, squeezed, unlike_axes
 from parity.pairs.activations.matching import match
 from parity.pairs.activations.modules import in_training, module
+from parity.pairs.call_order import draws
 from parity.pairs.file import PairFile
 from parity.pairs.untrained import disputed
 from parity.pairs.untrained.built import Built, read
@@ -204,18 +205,29 @@ def _prepared(
     look = functools.partial(disputed.find, sides=sides, built=built, draw=draw, of_scripts=file.has_scripts)
     resolved = disputed.resolved(proposal, look, solve, trials)
     survey.write(Path(place(folder, "keras")), resolved.survey)
-    given = given_orders(pair)
-    matched = match(reference, values, resolved.survey, resolved.values, resolved.mapping, given)
-    matching = _without_shifted(matched, resolved.mapping)
+    matching, orders = _matched(file, reference, values, resolved)
+    told = [*resolved.mapping.assumptions, *unlike_axes(pair, reference, keras)]
+    mapping = msgspec.structs.replace(resolved.mapping, assumptions=told)
+    context = PairContext(search=file.search, survey=str(torch), mapping=mapping, matching=matching, draws=orders)
+    return Prepared(context, reference, resolved.undecided)
+
+
+def _matched(
+    file: PairFile, torch: Survey, values: dict[str, Array], resolved: Resolved
+) -> tuple[Matching, dict[int, list[int]]]:
+    """Return which activations correspond, and in which order Keras draws torch's masks, if that is another one."""
+    of_both = torch, values, resolved.survey, resolved.values, resolved.mapping, given_orders(file.pair)
+    matching, masks = match(*of_both), torch.rehearsal.masks
+    orders: dict[int, list[int]] = {}
+    if len(set(masks)) < len(masks) and matching.torch_alone:
+        freely = match(*of_both, by_masks=False)
+        orders = draws(freely, torch.rehearsal, resolved.survey.rehearsal)
+        matching = freely if orders else matching
+    matching = _without_shifted(matching, resolved.mapping)
     if file.has_scripts:
         patterns = squeezed(values, resolved.values)
         matching = msgspec.structs.replace(matching, layouts=patterns | matching.layouts)
-    if pair.train:
-        matching = in_training(matching, reference, resolved.survey)
-    told = [*resolved.mapping.assumptions, *unlike_axes(pair, reference, keras)]
-    mapping = msgspec.structs.replace(resolved.mapping, assumptions=told)
-    context = PairContext(search=file.search, survey=str(torch), mapping=mapping, matching=matching)
-    return Prepared(context, reference, resolved.undecided)
+    return (in_training(matching, torch, resolved.survey) if file.pair.train else matching), orders
 
 
 def _without_shifted(matching: Matching, mapping: Mapping) -> Matching:

@@ -170,6 +170,8 @@ class PairContext(msgspec.Struct, frozen=True, kw_only=True):
     # What is done otherwise than in the plain run, where sides of the pair's file are compared.
     side: Side | None = None
     evaluates: bool = False  # the model is called in inference before each training step, as a validation does
+    # By the number of their elements, torch's masks in the order in which Keras's model draws its own.
+    draws: dict[int, list[int]] = {}
 
     @property
     def matches(self) -> list[Match]:

@@ -81,6 +81,7 @@ class _Course:
         self.halves, self.recorder = run.pair, run.recorders[0]
         self.evaluates, self.training = run.pair.evaluates, manifest.Training()
         self.setup, self.masks = setup, setup.draw(probe.counterparts.axes).holding(self.pair)
+        self.masks.in_order(run.pair.draws)
         self.is_clipped = False
         self._stepped: set[Optimizer] = set()
         self.changed: list[str] = []  # what the training has changed in Python

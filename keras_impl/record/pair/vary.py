@@ -65,7 +65,8 @@ class Instance:
         buffers = [item.variable for item in weights.variables if not item.description.trainable]
         self._buffers = [(variable, tf.identity(variable)) for variable in buffers]
         self._state = values.python_state(model)
-        self.masks = OrderedMasks(job.case.seed, self._axes_here).holding(self.pair)
+        self._draws = job.pair.draws
+        self.masks = OrderedMasks(job.case.seed, self._axes_here).holding(self.pair).in_order(self._draws)
         self._observer: Observer | None = None
         self.drawing = Drawing()
         calls.observed(tree.inner(model), lambda _: None, self._see)
@@ -89,7 +90,8 @@ class Instance:
 
     def _drawn(self, masks: OrderedMasks, training: bool) -> AbstractContextManager[None]:
         """Return a context in which the model draws shared masks."""
-        return self.drawing.by(masks, partial(masks.holding(self.pair).drawn, self.model, training))
+        masks = masks.holding(self.pair).in_order(self._draws)
+        return self.drawing.by(masks, partial(masks.drawn, self.model, training))
 
     def reset(self) -> None:
         """Give all that a call may change the value that it had before the first call."""

@@ -135,7 +135,7 @@ def _replicas_own(replica: int) -> str:
     return f"replica {replica}'s"
 
 
-def _momenta(call: Call, settings: Settings) -> Iterator[float]:
+def _momenta(call: Call, settings: Settings) -> Iterator[float | str]:
     if settings["mode"] == RUNNING:
         yield UNUSED
     yield from MOMENTA

@@ -48,11 +48,12 @@ def match(
     keras_values: dict[str, Array],
     mapping: Mapping,
     given: Sequence[Order] = (),
+    by_masks: bool = True,
 ) -> Matching:
     """Match all tensors; the outputs of the whole models are matched by their names.
 
-    `given` are orders of axes that the pair's file gives to the models' inputs. Raises UsageError if one side lacks an
-    output.
+    `given` are orders of axes that the pair's file gives to the models' inputs. `by_masks`: whether as many dropout
+    masks must have been drawn before two tensors that correspond. Raises UsageError if one side lacks an output.
     """
     output_keys = _outputs(torch, keras)
     layouts = output_layouts(torch, torch_values, keras, keras_values, output_keys, given)
@@ -64,7 +65,7 @@ def match(
     same_shape = [key for key in output_keys if key in keras_values and keras_values[key].shape == shapes[key]]
     output_matches = [Match(torch=key, keras=key, axes=list(range(len(shapes[key]))), by="order") for key in same_shape]
     apart = outputs_apart(torch, torch_values, keras_values)
-    alike = drawn_alike(torch, keras)
+    alike = by_masks and drawn_alike(torch, keras)
     sides = (torch, torch_values), (keras, keras_values)
     ours, theirs = (module_outputs(survey, values, mapping, alike) for survey, values in sides)
     state = Counterparts(ours, theirs, apart, given)

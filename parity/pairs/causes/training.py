@@ -32,6 +32,7 @@ GRAPH = "fit.graph"  # fit computes otherwise for another reason
 UPDATES = "accumulation.updates"  # after how many batches the gradients are applied
 SCALES = ("loss.normalisation", "loss.scale", "gradient.scale")
 PLACE = "dropout.place"  # dropouts that draw masks for tensors of other sizes
+ORDER = "dropout.order"
 MODES = ("dropout.active", "batch_norm.mode")  # what a layer does that is not told of the training
 MOST = 3  # names in a sentence
 State = Named[str, Array]
@@ -183,6 +184,8 @@ def explain_mode(result: CaseResult, torch: Survey, keras: Survey) -> None:
     """Say which layers are not in training mode: Keras's, where the model's `call` takes no `training`, or torch's."""
     rates = {module.path: module.facts.get("rate") for module in torch.modules}
     result.causes = [_as_mode(cause, "torch") if rates.get(plain(cause.where)) else cause for cause in result.causes]
+    if any(cause.id == MODES[0] for cause in result.causes):  # then each side draws another number of masks
+        result.causes = [cause for cause in result.causes if cause.id != ORDER]
     said = "; keras's `call` takes no `training`, and fit calls the model without it"
     for number, cause in enumerate(result.causes if keras.is_mode_lost else ()):
         if (told := _as_mode(cause, "keras")).id in MODES:
