@@ -23,6 +23,7 @@ FOLDER, FILE, VALUES, UNLIKE = "scripts", "trained.json", "parity_batches.npz", 
 BATCH, GIVEN, INNER = "batch.", "given.", "inner"
 FIRST = "first."  # before the names of what is in the first samples of a dataset, in its order
 OF_LOSS = "of_loss."  # and a number: what a loss takes, until it has a name
+PART = "part."  # before the name of what a loss takes: the part that it takes of that
 SCALE, CLEARLY, FEWEST = 1.5, 6, 8  # of data that is not of one scale: the factor, the certainty, the samples
 Shapes = dict[str | int, list[int]]  # by key or index
 Batches = Mapping[str, Array]  # by NAME, or NAME@STEP
@@ -110,7 +111,8 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     compared with each of these; `carried`: the inputs that are zero, or what the model has returned in the step before;
     `targets`: of Keras's `fit`, the key or index of each of several targets. `ends`: digests of the parameters with
     which the steps ended. `sizes`: of the model's weights; `beside`: of PyTorch's, other modules by name that are
-    frozen, and parts of Keras's model; `of_beside`: the names of what its loss takes of these.
+    frozen, and parts of Keras's model; `of_beside`: the names of what its loss takes of these; `takes_parts`: whether
+    this takes only parts of its targets.
     """
 
     inputs: list[str]
@@ -141,6 +143,7 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     sizes: list[int] = []
     beside: dict[str, Frozen] = {}
     of_beside: list[str] = []
+    takes_parts: bool = False
 
 
 def write(folder: Path, trained: Trained, arrays: Mapping[str, Array], unlike: Mapping[str, Array] = {}) -> None:
@@ -270,6 +273,11 @@ def data_apart(pair: Pair, torch: Batches, keras: Batches) -> Iterator[Finding]:
         sides = [steps, [own]]
         is_made = bool(taken) and not any(np.array_equal(steps[0], each) for each in taken if steps)
         is_other = any(each.dtype.kind != "f" for side in sides for each in side)
+        same = [target for target in keras if target.startswith(TARGET) and np.array_equal(own, keras[target])]
+        others = [torch.get(f"{target}@0", own) for target in same]
+        if any(each.size == steps[0].size and (each.ravel() != steps[0].ravel()).any() for each in others if steps):
+            message = f"{theirs} gives {name} to its loss as target too, {ours} another tensor"
+            yield Finding(id="script.data", side="keras", where=theirs, message=message)
         if is_made or is_other or any(sum(map(len, side)) < FEWEST for side in sides):
             continue
         squares = [np.concatenate([np.square(_rows(each)).mean(1) for each in side]) for side in sides]

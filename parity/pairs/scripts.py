@@ -25,6 +25,7 @@ from parity.pairs.script_records import (
     FOLDER,
     GIVEN,
     OF_LOSS,
+    PART,
     VALUES,
     Frozen,
     Shapes,
@@ -78,6 +79,7 @@ def _joined(file: PairFile, folder: Path, has_keras: bool) -> PairFile:
     Its steps begin where the models are called, or, where that needs it, where a batch is taken.
     """
     torch, keras = _Ran.of(folder / "torch"), _Ran.of(folder / "keras") if has_keras else None
+    torch = _with_parts(torch, keras)
     made, shared = None, None
     if not keras:
         shared = {name: described(torch.arrays[f"{name}@0"]) for name in _names_of_calls(torch.arrays)}
@@ -98,6 +100,17 @@ def _joined(file: PairFile, folder: Path, has_keras: bool) -> PairFile:
         raise
 
 
+def _with_parts(torch: _Ran, keras: _Ran | None) -> _Ran:
+    """Return PyTorch's record in which its loss takes parts of ids, if Keras's targets are as large as these."""
+    arrays = {key: array for key, array in torch.arrays.items() if not key.startswith(PART)}
+    parts = {key.removeprefix(PART): array for key, array in torch.arrays.items() if key.startswith(PART)}
+    samples = next((len(array) for key, array in arrays.items() if key.endswith("@0") and array.ndim), 1)
+    sizes = {array.size // samples for key, array in parts.items() if key.endswith("@0")}
+    targets = [array for name, array in keras.arrays.items() if name.partition(".")[0] == TARGET] if keras else []
+    takes_parts = any(array[0].size in sizes for array in targets)
+    return _Ran(replace(torch.trained, takes_parts=takes_parts), arrays | (parts if takes_parts else {}))
+
+
 def _of_batches(file: PairFile, made: Steps, torch: _Ran, keras: Trained, folder: Path) -> PairFile:
     """Return a pair whose steps begin where a batch is taken."""
     beside = _beside(torch.trained, keras) if len(made.fetched.modules) == 1 else {}
@@ -114,7 +127,9 @@ def _of_batches(file: PairFile, made: Steps, torch: _Ran, keras: Trained, folder
     theirs: Shapes = dict(enumerate(made.keras.returned))
     outputs = file.pair.outputs
     if len(made.fetched.modules) == len(made.keras.calls) == 1:
-        outputs = outputs or _outputs(torch.trained, keras)
+        of_step = {"": made.keras.returned[0]} if len(theirs) == 1 else theirs
+        is_called_so = len(keras.outputs) == len(theirs)  # a model without a call returns what it is seen to call
+        outputs = outputs or _outputs(torch.trained, keras if is_called_so else replace(keras, outputs=of_step))
     elif max(len(ours), len(theirs)) > 1:
         outputs = outputs or script_steps.outputs_by_shape(ours, theirs)
     return _trained_on(file, folder / "torch", inputs, outputs, arrays, keras)

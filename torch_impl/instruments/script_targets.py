@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from parity.config.pair import TARGET
-from parity.pairs.script_records import OF_LOSS, Frozen
+from parity.pairs.script_records import OF_LOSS, PART, Frozen
 from torch_impl.instruments import source
 from torch_impl.instruments.noise import FUNCTIONS, GAMMAS
 from torch_impl.instruments.script_calls import Copy, tensors_of_call
@@ -25,17 +25,25 @@ class StepData:
     """The data of one step.
 
     What a loss takes beside the model's outputs is its target: it gets that of the pair's batch, if that has something
-    of each sample. Weights of classes and other constants stay, and what is made of the target, such as its one-hot
-    rows, or of the model's outputs. `batch`: what stands in place of the script's own tensors, by name. `of_loss`: the
-    names of what the loss takes, in the order in which it uses that. `constants`: by id(), what modules of the loss
-    hold. `beside`: by id(), what frozen modules have returned since the last backward pass, and what is made of that
-    alone, which stays where these are parts of the model.
+    of each sample. Of ids of which it takes a part that is what they are a part of, unless it `takes_parts`. Weights of
+    classes and other constants stay, and what is made of the target, such as its one-hot rows, or of the model's
+    outputs. `batch`: what stands in place of the script's own tensors, by name. `of_loss`: the names of what the loss
+    takes, in the order in which it uses that. `constants`: by id(), what modules of the loss hold. `beside`: by id(),
+    what frozen modules have returned since the last backward pass, and what is made of that alone, which stays where
+    these are parts of the model.
     """
 
     def __init__(
-        self, script: str, batch: Given, of_loss: Sequence[str], constants: Collection[int], beside: "Beside"
+        self,
+        script: str,
+        batch: Given,
+        of_loss: Sequence[str],
+        constants: Collection[int],
+        beside: "Beside",
+        takes_parts: bool,
     ) -> None:
         self._script, self.batch, self._of_loss, self._constants = script, batch, of_loss, constants
+        self._takes_parts, self._parts = takes_parts, dict[int, torch.Tensor]()  # by the number among what a loss takes
         self.calls: list[tuple[Any, Any]] = []  # the arguments of the model's calls
         self._beside, self.tape = beside, LossTape(self._for_loss, beside)
         self._inputs: Given = {}  # what the model is given, by the names of the arguments
@@ -46,7 +54,8 @@ class StepData:
     def taken(self) -> dict[str, torch.Tensor]:
         """Return what the script gives to its model and its loss, by name."""
         names = (f"{OF_LOSS}{position}" for position in itertools.count())
-        return {**self._inputs, **dict(zip(names, self._loss_inputs, strict=False))}
+        parts = {f"{PART}{OF_LOSS}{number}": each for number, each in self._parts.items()}
+        return {**self._inputs, **dict(zip(names, self._loss_inputs, strict=False)), **parts}
 
     @property
     def compared(self) -> list[int | None]:
@@ -106,8 +115,11 @@ class StepData:
                 rest = (each for each in self.tape.leaves(tensor) if id(each) not in self._of_data)
                 return self.tape.remade(tensor, given | {id(each): self._for_loss(each) for each in rest})
             source = tensor if sources & inputs.keys() else self.tape.source(tensor)
-            is_table = source.numel() > tensor.numel() and source.is_floating_point()  # one column is the target
-            if not source.dim() or source.numel() % samples or is_table:
+            is_part = source.numel() > tensor.numel()  # such as one column of a table, which is the target
+            if is_part and not source.is_floating_point():
+                self._parts[len(self._loss_inputs)] = tensor
+                is_part = self._takes_parts
+            if not source.dim() or source.numel() % samples or is_part:
                 source = tensor
             self._of_data |= sources
             self._loss_inputs.append(source)

@@ -48,6 +48,7 @@ class Script(Run):
         self._shared: Mapping[int, Any] = {}  # the variables of that, by id() of its own, which are differentiated
         self._batch: Mapping[str, Any] | None = None
         self._passes = self._backwards = 0  # in the current step
+        self.outputs: dict[str | int, list[int]] = {}  # the shapes of what the model of a loop returns, by key or index
         self._has_ended, self.copies = False, list[Copy]()  # the latter beside the trained model, of a loop
         self._given: list[tuple[Any, Any]] = []  # what its calls of the model would be given, and are
         self._accumulates = False  # whether a step has updated nothing
@@ -203,7 +204,11 @@ class Script(Run):
             self._targets.begin_step()
             self._given = []
         args, kwargs = self._replaced(layer, args, kwargs)
-        return self.within(call, self._stands_in.get(id(layer), layer), args, kwargs)
+        outputs = self.within(call, self._stands_in.get(id(layer), layer), args, kwargs)
+        parts = dict(enumerate(outputs)) if isinstance(outputs, (list, tuple)) else outputs
+        named = parts if isinstance(parts, dict) else {"": parts}
+        self.outputs = {key: list(each.shape) for key, each in named.items() if tf.is_tensor(each)}
+        return outputs
 
     def _end_step(self, layer: Any, given: Fit, early: Early | None) -> None:
         """Suspend the script before a call that ends a step, or begins the first."""

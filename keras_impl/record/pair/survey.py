@@ -222,6 +222,7 @@ def batches(job: BatchesJob) -> None:
             with precision.eagerly():
                 of_step = calls_of_step(model, fit)
         early = run.early()
+        outputs = outputs or run.outputs
         fetched, made = of_step or run.fetched() or (None, {})
         arrays = fit.arrays | made
         if job.case.model.torch == UNUSED:

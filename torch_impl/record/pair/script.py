@@ -28,7 +28,7 @@ from parity.core.errors import UsageError
 from parity.core.patches import applied, around
 from parity.core.wording import count
 from parity.doctor import rewrite
-from parity.pairs.script_records import Early, known
+from parity.pairs.script_records import PART, Early, known
 from torch_impl.instruments import one_rank, script_calls, source
 from torch_impl.instruments.fetches import Fetches, Together
 from torch_impl.instruments.noise import float32_draws
@@ -54,6 +54,7 @@ class Script(script.Script):
         self.fetches = Fetches(self._fetched, self._on_fetch)
         self._data_kind = KeptData if before and (before.keeps_data or before.fetched) else StepData
         self._of_loss = before.of_loss if before else [TARGET, SAMPLE_WEIGHT]  # the names of what the loss takes
+        self._takes_parts = bool(before and before.takes_parts)
         self.in_evaluation: list[int] = []  # the calls in evaluation mode that were differentiated, by number
         self._early, self._states = (before.early, before.states) if before else (None, [])
         # Calls of modules that are trained, those before the second step's own, and those in evaluation mode
@@ -70,7 +71,8 @@ class Script(script.Script):
         self._begin_step(None)
 
     def _begin_step(self, batch: Given | None) -> None:
-        self._data = self._data_kind(self.name, batch or {}, self._of_loss, self._constants, self.beside)
+        of_script = self._of_loss, self._constants, self.beside, self._takes_parts
+        self._data = self._data_kind(self.name, batch or {}, *of_script)
         if self._fetched:
             self._data.tape.begin([])
         self._passes = self._backwards = 0
@@ -314,7 +316,8 @@ class Script(script.Script):
         self._data.tape.end(loss)
         if not self.labels:
             called = {name: [name, rewrite.name(source.frame(), each)] for name, each in self._data.taken.items()}
-            self.labels = {name: list(filter(None, labels)) for name, labels in called.items()}
+            named = {name: labels for name, labels in called.items() if not name.startswith(PART)}
+            self.labels = {name: list(filter(None, labels)) for name, labels in named.items()}
             self.compared, self.beside.names = self._data.compared, self._data.of_beside
         backward(loss, *args, **kwargs)
         self.beside.made.clear()
