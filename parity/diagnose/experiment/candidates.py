@@ -218,7 +218,8 @@ def _tuples(value: Any, theirs: Iterable[Any]) -> Iterator[Any]:
 class Tries:
     """The values that are tried for a setting: what each left over, and the one that reproduces the other side.
 
-    `contradicted`: how many altered what both sides agree on; `idle`: how many did that, or changed nothing.
+    `contradicted`: how many altered what both sides agree on; `idle`: how many did that, or changed nothing;
+    `is_promising`: whether the last one showed that another number takes nearly all of the difference away.
     """
 
     def __init__(self, knob: Knob, values: Sequence[Any]) -> None:
@@ -226,6 +227,7 @@ class Tries:
         self.trials: list[tuple[float, Any]] = []
         self.found: Any = UNSET
         self.turn, self.in_vain, self.contradicted, self.idle = 0, 0, 0, 0
+        self.is_promising = False
 
     def is_open(self, is_patient: bool) -> bool:
         """Return whether to try another value: of a number few tell of the others, of a text or a tuple all count."""
@@ -237,8 +239,14 @@ class Tries:
 
     def is_to_solve(self) -> bool:
         """Return whether to search for a number now, as the likeliest values did not do."""
-        is_late = self.turn == min(SOLVED_AFTER + 1, len(self.values)) and not self.contradicted
-        return is_late and self.in_vain < IN_VAIN and self.found is UNSET and is_number(self.knob.value)
+        is_late = self.turn == min(SOLVED_AFTER + 1, len(self.values)) or self.is_promising
+        return (
+            is_late
+            and not self.contradicted
+            and self.in_vain < IN_VAIN
+            and self.found is UNSET
+            and is_number(self.knob.value)
+        )
 
 
 def multiplied(number: float, move: float) -> float:

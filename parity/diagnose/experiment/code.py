@@ -5,6 +5,8 @@ import dis
 import itertools
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, Final
 
 from parity.core.script import Main
@@ -77,13 +79,24 @@ def variables(run: Executed) -> Iterator[Knob]:
 
 
 def _stored(main: Main) -> Iterator[Knob]:
-    """Yield the constants to which a script gives names."""
+    """Yield the constants to which a script gives names, each by itself or several in a line."""
     instructions = list(dis.get_instructions(main.__code__))
-    for load, store in itertools.pairwise(instructions):
-        is_named = load.opname == "LOAD_CONST" and store.opname == "STORE_NAME" and is_setting(load.argval)
-        if is_named and load.positions and load.positions.lineno:
-            source = f"{main.path}:{load.positions.lineno}"
-            yield Knob(store.argval, main.__qualname__, source, load.argval, "variable", _constant(main, load))
+    for at, (load, following) in enumerate(itertools.pairwise(instructions)):
+        if load.opname != "LOAD_CONST" or not (load.positions and load.positions.lineno):
+            continue
+        change, is_of_several = _constant(main, load), following.opname == "UNPACK_SEQUENCE"
+        parts = load.argval if is_of_several and isinstance(load.argval, tuple) else (load.argval,)
+        stores = instructions[at + 1 + is_of_several :][: len(parts)]
+        for number, (value, store) in enumerate(zip(parts, stores, strict=False)):
+            changed = partial(_with_part, change, parts, number) if is_of_several else change
+            if store.opname == "STORE_NAME" and is_setting(value):
+                source = f"{main.path}:{load.positions.lineno}"
+                yield Knob(store.argval, main.__qualname__, source, value, "variable", changed)
+
+
+def _with_part(change: Changed, parts: tuple[Any, ...], number: int, value: Any) -> AbstractContextManager[Any]:
+    """Return a context in which one of several constants is another one."""
+    return change((*parts[:number], value, *parts[number + 1 :]))
 
 
 def functions(run: Executed) -> Iterator[Knob]:

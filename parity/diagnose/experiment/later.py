@@ -88,6 +88,16 @@ def _parted(cause: Cause, first: Divergence | None, unequal: Sequence[Unequal]) 
     return Parted(where, keys.UPDATE, where, own[0].step or 0) if is_unknown and own else None
 
 
+def telling(asked: Parted, unequal: Sequence[Unequal], traces: tuple[Trace, Trace]) -> Parted:
+    """Return the difference; of a gradient of one element, whose direction tells nothing, that of the largest one."""
+    gradients = traces[0].of_kind("gradient", asked.step)
+    if asked.kind != "gradient" or asked.name not in gradients or gradients[asked.name].size > 1:
+        return asked
+    others = [each.name for each in unequal if (each.kind, each.step) == (asked.kind, asked.step)]
+    sizes = {name: gradients[name].size for name in others if name in gradients and not name.startswith(INPUT)}
+    return asked._replace(name=max(sizes, key=lambda name: sizes[name], default=asked.name))
+
+
 def questions(
     asked: Parted, matching: Matching, weights: Weights, traces: tuple[Trace, Trace]
 ) -> Iterator[tuple[Question, Question]]:

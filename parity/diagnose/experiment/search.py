@@ -27,6 +27,7 @@ SPARE: Final = NEEDED + 4  # bits that a number rounded to fewer digits must lea
 ITERATIONS: Final = 12  # of the search for a number, which doubles the exact digits with each
 STARTS: Final = 3  # candidates from which a number is searched for
 FIRST: Final = 6  # changes that are tried together with all others, the most effective ones
+PROMISING: Final = 0.99  # of the difference that a step must promise to take away for a number to be searched for now
 SHARE: Final = 0.05  # of the difference that a step must promise to take away; by chance it is far less
 SLOW: Final = 3  # steps that need not halve the difference
 FAST: Final = 4  # times smaller that a step makes the difference as the search comes to its end
@@ -118,6 +119,7 @@ class Search:
         for each in self._in_turn(tries):
             self._try(each, base, start)
             if self._may_solve and each.is_to_solve():
+                each.is_promising = False
                 each.found = self._solved(each.knob, base, each.trials)
             if each.found is not UNSET:
                 yield (*base, (each.knob, each.found))
@@ -156,6 +158,9 @@ class Search:
         if self._is_met(left) and self._drowns(tries.knob, value, base):
             left = np.inf
         tries.trials.append((left, value))
+        if is_number(value) and is_number(tries.knob.value) and not base:
+            _, share = step_towards(start, result, self._target.value, value - tries.knob.value)
+            tries.is_promising = share > PROMISING
         if self._reproduces(left):
             tries.found = ANOTHER if self._is_any_word(tries.knob, base) else value
             if value is None and isinstance(tries.knob.value, float):

@@ -23,7 +23,8 @@ from parity.trace.manifest import Trace
 def name_causes(experiment: Experiment, examined: Examined) -> None:
     """Replace the unknown causes of what comes after a forward pass, or describe the difference in words."""
     result = examined.result
-    for asked in later.parted(result, examined.unequal):
+    for first in later.parted(result, examined.unequal):
+        asked = later.telling(first, examined.unequal, experiment.traces)
         replayed = examined.replayed
         if asked.kind == keys.UPDATE and replayed and replayed.reproduces(asked.name, 0, frozen=False):
             continue  # an optimizer's formula explains the updates: nothing else is behind them
