@@ -21,7 +21,7 @@ def steps_of(fit: Fit) -> int:
     """Return how many steps `fit` makes, or those up to an epoch's end at which a callback acts; 0 if it is unknown."""
     run = [each for each in fit.callbacks if is_run(each) and not isinstance(each, LearningRateScheduler)]  # which logs
     acts = any("on_epoch_end" in vars(each) or type(each).on_epoch_end is not Callback.on_epoch_end for each in run)
-    return (fit.batches or 0) * (1 if acts else fit.epochs)
+    return (fit.batches or 0) * (1 if acts else fit.epochs - fit.initial_epoch)
 
 
 class Callbacks(CallbackList):
@@ -34,7 +34,8 @@ class Callbacks(CallbackList):
         run = list(filter(is_run, fit.callbacks))  # and the history, which `fit` returns
         super().__init__(run, add_history=True, model=model, verbose=0, epochs=fit.epochs, steps=fit.batches)
         self._batches = fit.batches or sys.maxsize  # of an epoch of the script's own, which is not that of a test
-        self._step = 0
+        self._step, self._first_epoch = 0, fit.initial_epoch
+        self._together = int(model.steps_per_execution)  # steps around all of which callbacks are called
         self._graph: Any = None  # of the step, if a callback has made it anew
         self._trained: list[tuple[Any, bool]] = []  # the layers and variables, and whether that graph trains them
 
@@ -67,12 +68,15 @@ class Callbacks(CallbackList):
         """Begin a step, and an epoch before its first."""
         epoch, batch = divmod(self._step, self._batches)
         if not batch:
-            super().on_epoch_begin(epoch)
-        super().on_train_batch_begin(batch)
+            super().on_epoch_begin(self._first_epoch + epoch)
+        if not batch % self._together:
+            super().on_train_batch_begin(batch)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """End a step."""
-        super().on_train_batch_end(self._step % self._batches, logs)
+        batch = self._step % self._batches
+        if (batch + 1) % self._together == 0 or batch + 1 == self._batches:
+            super().on_train_batch_end(batch, logs)
         self._step += 1
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:

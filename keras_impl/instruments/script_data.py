@@ -12,7 +12,7 @@ import tensorflow as tf
 from einops import rearrange
 from keras.callbacks import Callback
 from keras.src.backend.tensorflow.trainer import TFEpochIterator
-from keras.src.trainers.data_adapters import data_adapter_utils
+from keras.src.trainers.data_adapters import array_slicing, data_adapter_utils
 
 from keras_impl.instruments import source
 from parity.config.pair import OF_BATCH, SAMPLE_WEIGHT, TARGET
@@ -23,6 +23,7 @@ from parity.pairs.script_records import IGNORED, Called
 from parity.pairs.script_steps import axes
 
 OF_LOSS = (TARGET, SAMPLE_WEIGHT)
+MOST_COUNTED = 64  # batches of an epoch whose number a dataset does not tell
 fits: "WeakKeyDictionary[Any, Fit]" = WeakKeyDictionary()  # by the models of scripts
 
 
@@ -42,6 +43,7 @@ class Fit(NamedTuple):
     callbacks: Sequence[Callback] = ()
     class_weight: dict[int, float] | None = None
     epochs: int = 1
+    initial_epoch: int = 0
     batches: int | None = None
     calls: Sequence[Called] = ()
     is_named: bool = False
@@ -178,11 +180,19 @@ class Begin(NamedTuple):
 def first_batch(model: Any, x: Any, y: Any, arguments: Mapping[str, Any]) -> Fit:
     """Return what `fit` would train a model on, given its data and further arguments by name."""
     callbacks = keras.tree.flatten(arguments.get("callbacks") or [])
-    data = {name: arguments[name] for name in ("batch_size", "sample_weight", "steps_per_epoch") if name in arguments}
-    iterator = TFEpochIterator(x=x, y=y, shuffle=False, distribute_strategy=model.distribute_strategy, **data)
+    data = {name: arguments[name] for name in ("batch_size", "steps_per_epoch") if name in arguments}
+    sample_weight = arguments.get("sample_weight")
+    if split := arguments.get("validation_split"):
+        (x, y, sample_weight), _ = array_slicing.train_validation_split((x, y, sample_weight), split)
+    own = {"x": x, "y": y, "sample_weight": sample_weight, "distribute_strategy": model.distribute_strategy}
+    iterator = TFEpochIterator(**own, shuffle=False, **data)
     batches = map(data_adapter_utils.unpack_x_y_sample_weight, iterator._get_iterator())
-    given = arguments.get("class_weight"), arguments.get("epochs", 1), iterator.num_batches
-    return Fit(*next(batches), callbacks, *given, rest=itertools.starmap(Fit, batches))
+    number = iterator.num_batches
+    if number is None and isinstance(x, tf.data.Dataset):  # as of a generator
+        number = sum(1 for _ in x.take(MOST_COUNTED)) % MOST_COUNTED or None
+    epochs = {name: arguments[name] for name in ("epochs", "initial_epoch") if name in arguments}
+    rest = itertools.starmap(Fit, batches)
+    return Fit(*next(batches), callbacks, arguments.get("class_weight"), batches=number, rest=rest, **epochs)
 
 
 def taken_of(further: Mapping[str, Any]) -> list[Any]:
