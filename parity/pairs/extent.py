@@ -121,11 +121,13 @@ def hiding(weights: Named[str, Array]) -> list[str]:
 
 
 def schedules(traces: Iterable[Trace]) -> Iterator[str]:
-    """Yield whose schedule of the learning rate, or whose clipping, has changed nothing in any step that was run."""
+    """Yield whose schedule of the learning rate goes on, or has, as clipping may, changed nothing in these steps."""
     for trace in traces:
         side, training = trace.backend, trace.manifest.training
         if training.is_scheduled and len(set(training.rates)) == 1 and None not in training.rates:
             yield f"{side}'s learning rate follows a schedule that changes it in none of these steps"
+        elif training.is_scheduled:
+            yield f"{side}'s learning rate after {count(trace.case.steps, 'step')}, which follows a schedule"
         if training.unreached:
             yield f"{side}'s optimizer has {training.unreached}, which no gradient reached in these steps"
 

@@ -67,18 +67,7 @@ def _answers(questions: Sequence[Question], live: Live, attempts: Attempts) -> I
         yield outcome
 
 
-def _answer(question, live, attempts):  # DBG
-    import time
-
-    a = time.time()
-    o = _answer_(question, live, attempts)
-    open("/tmp/PARITY_DBG", "a").write(
-        f"{type(live).__module__} {question.module!r} {question.tensor.key} given={len(question.given)} lines={question.lines} desc={bool(question.description)} wider={question.wider} settings={question.settings is not None} -> problem={o.problem!r} same={o.same} tried={o.tried} nset={len(o.settings)} found={[(f.bits, [(c.kind, c.name, c.owner, c.source, c.before, c.after) for c in f.changes]) for f in o.found]} {time.time() - a:.1f}s\n"
-    )
-    return o
-
-
-def _answer_(question: Question, live: Live, attempts: Attempts) -> Outcome:
+def _answer(question: Question, live: Live, attempts: Attempts) -> Outcome:
     if question.passed:
         return Outcome(harmless=live.harmless(list(passed(question))))
     for recorded in evidences(question):

@@ -232,13 +232,13 @@ def explain_masks(result: CaseResult, torch: Survey, keras: Survey, ours: Tensor
     if len(drawn) < 2 or drawn[0] == drawn[1]:
         return
     sides = [sorted(further.elements()) for further in (drawn[0] - drawn[1], drawn[1] - drawn[0])]
-    named = [cause for cause in result.causes if cause.id == UNKNOWN or (_is_one_sided(cause) and all(sides))]
+    named = [cause for cause in result.causes if cause.id in (UNKNOWN, ORDER) or (_is_one_sided(cause) and all(sides))]
     if named and agrees(torch, ours, theirs):
         values = [
             f"masks for {', '.join(map(str, sizes))} elements" if sizes else "no further masks" for sizes in sides
         ]
         evidence = "in inference both return the same; a training pass draws other masks on each side"
-        if named[0].evidence and named[0].id != UNKNOWN:
+        if named[0].evidence and named[0].id not in (UNKNOWN, ORDER):
             evidence = f"{evidence}; {named[0].evidence}"
         named[1:] = [each for each in named[1:] if _is_one_sided(each)]  # the other place of the same dropout
         place = msgspec.structs.replace(named[0], id=PLACE, torch=values[0], keras=values[1], evidence=evidence)

@@ -222,7 +222,9 @@ def _not_judged(torch: Trace, keras: Trace) -> str:
         if _count(np.isfinite, exact) > _count(np.isfinite, rounded):
             return f"{side}'s outputs leave the range of {torch.case.precision}"
     if not all(key in witness and reproduced(array, witness[key]) for key, array in high.items()):
-        return "torch's own outputs move by more than float32 can see when its weights move by their last bit"
+        return (
+            "torch's own outputs move by more than float32 can see when its weights, or zeros, move by their last bit"
+        )
     return ""
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from parity.config.pair import TARGET
 from parity.core.arrays import Array, digest
 from parity.data.pairs import PairData
 from parity.pairs.file import PairFile
@@ -25,6 +26,7 @@ NPZ = "varied.npz"
 OTHER_BATCHES = "training on other batches, with evaluations between"
 OTHER_PADDING = 1  # id of padding in some vocabularies; the first of the last sample
 LARGER = 8  # times as large: the last sample, which may get beyond a limit that the others keep
+FAR_OFF = 512  # times as large: its target, of which the loss may have a limit
 # How the reason begins where a difference shows on the inputs given.
 OF_THE_GIVEN = {
     GIVEN: "in inference, on", CALLED: "called without further arguments, as", SECOND_CALL: "at a", TRAINING: "in",
@@ -98,14 +100,19 @@ def on_other_batches(file: PairFile, folder: Path) -> PairFile | None:
             array = batch[name].copy()
             if array.ndim and size is not None:  # a sample less; one more if there are no more than two
                 array = np.resize(array, (size - 1 if size > 2 else size + 1, *array.shape[1:]))
-            if name not in pair.loss_inputs and array.ndim and is_float(given, array):
-                array[-1:] *= LARGER
+            if array.ndim and is_float(given, array) and (name not in pair.loss_inputs or _is_target(name, array)):
+                array[-1:] *= LARGER if name not in pair.loss_inputs else FAR_OFF
             elif name not in pair.loss_inputs and array.ndim > 1 and is_padded(given, array):
                 array[-1:] = padded(array[-1:])
                 array[-1, 0] = min(OTHER_PADDING, array.max())
             arrays[f"{name}@{number}"] = array
     path, last = _saved(arrays, folder), file.case.steps - 1
     return _on(file, {name: list(arrays[f"{name}@{last}"].shape) for name in pair.inputs}, path)
+
+
+def _is_target(name: str, array: Array) -> bool:
+    """Return whether an array is a target of any size, rather than a probability."""
+    return name.partition(".")[0] == TARGET and bool((np.abs(array - 0.5) > 0.5).any())
 
 
 def _on(file: PairFile, shapes: Mapping[str, list[int]], path: str) -> PairFile:

@@ -24,6 +24,7 @@ ALWAYS = 2  # so many variations, the first, are run for every pair: they have t
 SECOND_CALL = "second call"
 ANOTHER = "another seed"  # after the second call, so that what a model keeps of other inputs shows
 TRAINING = "training mode"
+ZEROS = "zeros"
 BATCH_SIZE = "batch size"  # followed by the size
 BATCH_SIZES = (1, 3)
 SCALES = (0.01, 100.0)
@@ -123,7 +124,7 @@ class _Source:
 
         for scale in SCALES:
             yield changed(f"scale {scale:g}", is_float, lambda _, array, scale=scale: np.asarray(array * scale))  # type: ignore[misc]
-        yield changed("zeros", is_float, lambda _, array: np.zeros_like(array))
+        yield changed(ZEROS, is_float, lambda _, array: np.zeros_like(array))
         # Floats that are drawn have both signs.
         yield changed("the other sign", lambda of, _: of.dtype in FLOATS and bool(of.npz), lambda _, array: -array)
         # Nobody sends a row of nothing but padding, which leaves softmax nothing to attend to. So the first position of
