@@ -35,7 +35,7 @@ from parity.trace.layout import Layout
 from parity.trace.recorder import Recorder
 
 FACTS = "facts.json"
-NEAR_ZERO = 2.0**-60  # times a normal number
+NEAR_ZERO = 2.0**-40  # times a normal number
 Outputs = list[tuple[str, Array]]
 
 
