@@ -92,7 +92,11 @@ class StepData:
 
     def given(self, args: Any, kwargs: Any) -> Any:
         """Return the arguments of a call of the model with the batch in the place of the script's own tensors."""
-        given = {id(each): self.batch[name] for name, each in self._inputs.items() if name in self.batch}
+        given = {
+            id(each): _StandIn.apply(each, self.batch[name]) if each.requires_grad else self.batch[name]
+            for name, each in self._inputs.items()
+            if name in self.batch
+        }
         return tree_map(lambda each: given.get(id(each), each), (args, kwargs))
 
     def _for_loss(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -126,6 +130,18 @@ class StepData:
             made = self._for_loss(source)
             return made if source is tensor else self.tape.remade(tensor, {id(source): made})
         return given.get(id(tensor), tensor)
+
+
+class _StandIn(torch.autograd.Function):
+    """The numbers of another tensor, with a gradient by the script's own: it may differentiate by its model's input."""
+
+    @staticmethod
+    def forward(ctx: Any, own: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
+        return given.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return gradients[0], None
 
 
 class KeptData(StepData):

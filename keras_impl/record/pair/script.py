@@ -234,6 +234,8 @@ class Script(Run):
         if inputs := inputs_of(self._batch or {}, self._passes):
             self._given.append((fit.x, fit.structured(inputs)))
         given = next((given for before, given in self._given if _is_same(before, fit.x)), fit.x)
+        if len(self._tapes) > 1:
+            given = tf.nest.map_structure(_in_place_of, fit.x, given)
         if fit.is_named:
             return (), {**kwargs, **arguments_of(layer, args, kwargs), **given}
         return (given,), kwargs
@@ -241,7 +243,9 @@ class Script(Run):
     def _on_gradient(
         self, gradient: Original, tape: tf.GradientTape, target: Any, sources: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        """Run a backward pass; if a model stands in, by the variables of that."""
+        """Run a backward pass; if a model stands in, by the variables of that. One by data alone ends no step."""
+        if not any(isinstance(each, (tf.Variable, keras.Variable)) for each in tf.nest.flatten(sources)):
+            return gradient(tape, target, sources, *args, **kwargs)
         self._loss = target
         sources = tf.nest.map_structure(lambda each: self._shared.get(id(each), each), sources)
         result = gradient(tape, target, sources, *args, **kwargs)
@@ -260,6 +264,13 @@ class Script(Run):
             return Fit(args)
         number = count(len(args), "positional argument")
         raise UsageError(f"{self.name}: calls its model with {number} that are no tensors, expected tensors")
+
+
+def _in_place_of(own: Any, given: Any) -> Any:
+    """Return a tensor with a gradient by the script's own: it may differentiate by its model's input."""
+    if not (tf.is_tensor(own) and own.dtype.is_floating):
+        return given
+    return tf.custom_gradient(lambda _: (tf.identity(given), lambda gradient: gradient))(own)
 
 
 def _is_same(given: Any, before: Any) -> bool:
