@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 ROW = re.compile(r"^\| ((?:`[\w.]+`(?:, )?)+) \| ", re.MULTILINE)
 ID = re.compile(r"[a-z0-9_]+\.[a-z0-9_]+")
 # These name branches, findings and files.
-OTHERS = ("expect.py", "coverage.py", "script_records.py", "script_targets.py")
+OTHERS = ("expect.py", "coverage.py", "script_records.py", "script_targets.py", "script_told.py")
 # What operations.py and others make of a kind of layer and the name of a setting.
 OF_OPERATIONS = {
     "reshape.order", "concatenation.order", "split.order", "halves.order", "repeat.order", "gather.order", "mask.axis",

@@ -80,7 +80,8 @@ def known_settings(question: Question, live: Live) -> Known:
     named = [*_named(live, run, read), *(knob for knob in in_graphs if knob.kind == "attribute")]
     named += [*masks.knobs(*live.arguments(), question.masks, live.array, live.like), *knobs.tensors(*live.arguments())]
     own = [each for each in run if each.is_models]
-    in_code = [knob for find in IN_CODE for each in own for knob in find(each) if each.is_at(knob.source)]
+    found = ((each, knob) for find in IN_CODE for each in own for knob in find(each))
+    in_code = [knob for each, knob in found if knob.kind == "variable" or each.is_at(knob.source)]
     in_code += [knob for each in run if not each.is_models for knob in code.exchanged(each) if knob.value in FIRST_TWO]
     in_code += [knob for knob in in_graphs if knob.kind != "attribute"]
     values = [plain(knob.value) for knob in (*named, *in_code)]

@@ -1,0 +1,336 @@
+"""What users' scripts do beside a plain step: each row is a small script of each framework, written out in full.
+
+A right port says nothing; a wrong one is caught by what the step, the epoch or the rest of the data does.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from slow import sampled
+
+from parity.pairs import file as files
+from parity.pairs.compare import compared
+from parity.runtime.backend import Backend
+
+TORCH = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+torch.manual_seed(0)
+"""
+KERAS = """
+import keras, numpy as np, tensorflow as tf
+from keras import layers, ops
+rng = np.random.default_rng(0)
+"""
+# A net of two layers on numbers, its data, and its training.
+DATA = "data = TensorDataset(torch.randn({samples}, 10), {targets})\n"
+NET = "net = nn.Sequential(nn.Linear(10, 16), nn.Tanh(), nn.Linear(16, 1))\n"
+LOOP = """
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for epoch in range(4):
+    for x, y in DataLoader(data, batch_size=32):
+        loss = {loss}
+        opt.zero_grad(); loss.backward(); opt.step()
+    {end}
+"""
+PLAIN = LOOP.format(loss="F.mse_loss(net(x), y)", end="pass")
+FIT = """
+x, y = rng.normal(size=({samples}, 10)).astype("float32"), rng.normal(size=({samples}, 1)).astype("float32")
+net = keras.Sequential([keras.Input((10,)), layers.Dense(16, activation="tanh"), layers.Dense(1)])
+net.compile(keras.optimizers.SGD(0.1), {loss}{compiled})
+net.fit({data}, epochs=4, verbose=0{fitted})
+"""
+BY_HAND = """
+x, y = rng.normal(size=({samples}, 10)).astype("float32"), rng.normal(size=({samples}, 1)).astype("float32")
+net = keras.Sequential([keras.Input((10,)), layers.Dense(16, activation="tanh"), layers.Dense(1)])
+opt = keras.optimizers.SGD(0.1)
+for epoch in range(4):
+    for a, b in tf.data.Dataset.from_tensor_slices((x, y)).batch(32):
+        with tf.GradientTape() as tape:
+            loss = {loss}
+        opt.apply(tape.gradient(loss, net.trainable_variables), net.trainable_variables)
+"""
+HALVED = "keras.callbacks.LearningRateScheduler(lambda epoch: 0.1 * 0.5**epoch)"
+# Keras calls it once for the four steps that it runs at once: the rate of all is that of the first.
+WARMUP = """
+class Warmup(keras.callbacks.Callback):
+    def on_train_batch_begin(self, batch, logs=None):
+        self.model.optimizer.learning_rate = 0.1 / (1 + batch)
+
+"""
+GENERATED = """tf.data.Dataset.from_generator(
+    lambda: zip(x, y), output_signature=(tf.TensorSpec((10,)), tf.TensorSpec((1,)))).batch(32)"""
+
+
+def _torch(
+    samples: int = 64,
+    loss: str = "F.mse_loss(net(x), y)",
+    end: str = "pass",
+    targets: str = "torch.randn({samples}, 1)",
+) -> str:
+    data = DATA.format(samples=samples, targets=targets.format(samples=samples))
+    return data + NET + LOOP.format(loss=loss, end=end)
+
+
+def _fit(
+    samples: int = 64, loss: str = '"mse"', data: str = "x, y, batch_size=32", fitted: str = "", compiled: str = ""
+) -> str:
+    return FIT.format(samples=samples, loss=loss, data=data, fitted=fitted, compiled=compiled)
+
+
+FROZEN = """
+data = TensorDataset(torch.randn(64, 10), torch.randn(64, 1))
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.before, self.norm = nn.Linear(10, 16), nn.BatchNorm1d(16, eps=1e-3, momentum=0.01)
+        self.after = nn.Linear(16, 1)
+    def forward(self, x):
+        return self.after(torch.relu(self.norm(self.before(x))))
+net = Net()
+net.train(); net.norm.eval()
+"""
+FROZEN_KERAS = """
+class Net(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.before, self.norm, self.after = layers.Dense(16), layers.BatchNormalization(), layers.Dense(1)
+    def call(self, x, training=None):
+        return self.after(ops.relu(self.norm(self.before(x), training={training})))
+net = Net()
+net.compile(keras.optimizers.SGD(0.1), "mse")
+net.fit(rng.normal(size=(64, 10)), rng.normal(size=(64, 1)), batch_size=32, verbose=0)
+"""
+TOWERS = """
+data = TensorDataset(torch.randn(64, 10), torch.randn(64, 6), torch.randn(64, 1))
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.left = nn.Sequential(nn.Linear(10, 8), nn.Dropout(0.5), nn.LayerNorm(8, eps=1e-3))
+        self.right = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.LayerNorm(8, eps=1e-3))
+        self.head = nn.Linear(16, 1)
+    def forward(self, a, b):
+        return self.head(torch.cat([self.left(a), self.right(b)], 1))
+net = Net()
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for a, b, y in DataLoader(data, batch_size=32):
+    loss = F.mse_loss(net(a, b), y)
+    opt.zero_grad(); loss.backward(); opt.step()
+"""
+TOWERS_KERAS = """
+class Net(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.left, self.right = ([layers.Dense(8), layers.Dropout(0.5), layers.LayerNormalization()] for _ in range(2))
+        self.head = layers.Dense(1)
+    def call(self, x, training=None):
+        a, b = x
+        for layer in self.right:
+            b = layer(b, training=training) if isinstance(layer, layers.Dropout) else layer(b)
+        for layer in self.left:
+            a = layer(a, training=training) if isinstance(layer, layers.Dropout) else layer(a)
+        return self.head(ops.concatenate([a, b], 1))
+net = Net()
+net.compile(keras.optimizers.SGD(0.1), "mse")
+net.fit([rng.normal(size=(64, 10)), rng.normal(size=(64, 6))], rng.normal(size=(64, 1)), batch_size=32, verbose=0)
+"""
+LANGUAGE = """
+ids = torch.randint(0, 30, (64, 9))
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.cell, self.head = nn.Embedding(30, 16), nn.GRU(16, 16, batch_first=True), nn.Linear(16, 30)
+    def forward(self, ids):
+        return self.head(self.cell(self.table(ids))[0])
+net = Net()
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for batch in DataLoader(ids, 16):
+    {loss}
+    opt.zero_grad(); loss.backward(); opt.step()
+"""
+WHOLE = "loss = F.cross_entropy(net(batch)[:, :-1].flatten(0, 1), batch[:, 1:].flatten())"
+SLICED = "loss = F.cross_entropy(net(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())"
+LANGUAGE_KERAS = """
+ids = rng.integers(0, 30, (64, 9))
+net = keras.Sequential([layers.Embedding(30, 16), layers.GRU(16, return_sequences=True), layers.Dense(30)])
+def shifted(y, p):
+    return keras.losses.sparse_categorical_crossentropy(y[:, 1:], p[:, :-1], from_logits=True)
+net.compile(keras.optimizers.SGD(0.1), {loss})
+net.fit({data}, batch_size=16, verbose=0)
+"""
+ENTROPY = "keras.losses.SparseCategoricalCrossentropy(from_logits=True)"
+EQUATION = """
+net = nn.Sequential(nn.Linear(1, 16), nn.Tanh(), nn.Linear(16, 1))
+opt = torch.optim.SGD(net.parameters(), lr=1e-2)
+for step in range(4):
+    x = torch.rand(32, 1, requires_grad=True)
+    u = net(x)
+    (slope,) = torch.autograd.grad(u.sum(), x, create_graph=True)
+    loss = (slope + u).pow(2).mean() + (net(torch.zeros(1, 1)) - 1).pow(2).mean()
+    opt.zero_grad(); loss.backward(); opt.step()
+"""
+EQUATION_KERAS = """
+net = keras.Sequential([keras.Input((1,)), layers.Dense(16, activation="tanh"), layers.Dense(1)])
+opt = keras.optimizers.SGD(1e-2)
+for step in range(4):
+    x = tf.random.uniform((32, 1))
+    with tf.GradientTape() as tape:
+        with tf.GradientTape() as inner:
+            inner.watch(x)
+            u = net(x)
+        slope = inner.gradient(u, x)
+        loss = tf.reduce_mean((slope {sign} u) ** 2) + tf.reduce_mean((net(tf.zeros((1, 1))) - 1) ** 2)
+    opt.apply(tape.gradient(loss, net.trainable_variables), net.trainable_variables)
+"""
+CRITIC = """
+data = TensorDataset(torch.randn(64, 6))
+G = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 6))
+D = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 1))
+of_g, of_d = torch.optim.SGD(G.parameters(), lr=1e-2), torch.optim.SGD(D.parameters(), lr=1e-2)
+for epoch in range(2):
+    for (real,) in DataLoader(data, batch_size=16, shuffle=True):
+        fake = G(torch.randn(len(real), 4)).detach()
+        loss = D(fake).mean() - D(real).mean()
+        of_d.zero_grad(); loss.backward(); of_d.step()
+        against = -D(G(torch.randn(len(real), 4))).mean()
+        of_g.zero_grad(); against.backward(); of_g.step()
+"""
+CRITIC_KERAS = """
+x = rng.normal(size=(64, 6)).astype("float32")
+G = keras.Sequential([keras.Input((4,)), layers.Dense(16, activation="tanh"), layers.Dense(6)])
+D = keras.Sequential([keras.Input((6,)), layers.Dense(16, activation="tanh"), layers.Dense(1)])
+of_g, of_d = keras.optimizers.SGD(1e-2), keras.optimizers.SGD(1e-2)
+for epoch in range(2):
+    for real in tf.data.Dataset.from_tensor_slices(x).shuffle(64).batch(16):
+        fake = G(tf.random.normal((len(real), 4)), training=True)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(D(fake, training=True)) - tf.reduce_mean(D(real, training=True))
+        of_d.apply(tape.gradient(loss, D.trainable_variables), D.trainable_variables)
+        noise = tf.random.normal((len(real), 4))
+        with tf.GradientTape() as tape:
+            against = -tf.reduce_mean(D(G(noise, training=True), training=True))
+        of_g.apply(tape.gradient(against, G.trainable_variables), G.trainable_variables)
+"""
+CUBE = (
+    """
+data = TensorDataset(torch.randn(32, 1, 8, 8), torch.randn(32, 5))
+net = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(64, 5))
+"""
+    + PLAIN
+)
+CUBE_KERAS = """
+net = keras.Sequential([keras.Input((8, 8, 1)), layers.Conv2D(4, 3, padding="same"), layers.MaxPooling2D(),
+    layers.Permute((3, 1, 2)), layers.Flatten(), layers.Dense(5)])
+net.compile(keras.optimizers.SGD(0.1), "mse")
+net.fit(rng.normal(size=(32, 8, 8, 1)), rng.normal(size=(32, 5)), batch_size=32, verbose=0)
+"""
+
+
+class Row(NamedTuple):
+    """Two scripts, and what is told: the verdict, its causes with the values of both sides, the findings."""
+
+    torch: str
+    keras: str
+    verdict: str = "match"
+    causes: Sequence[tuple[str, Any, Any]] = ()
+    findings: Sequence[str] = ()
+    reason: str = ""
+
+
+ELSEWHERE = "equal on your inputs; differs at training on other batches"
+HALF_AS_FAST = "opt.param_groups[0]['lr'] *= 0.5"
+DROPPING = "tf.data.Dataset.from_tensor_slices((x, y)).batch(32, drop_remainder=True)"
+PENALTY = "SHARE * tf.nn.l2_loss(net.layers[0].kernel)"
+ROWS = {
+    "norms frozen": Row(FROZEN + PLAIN, FROZEN_KERAS.format(training=False)),
+    "norms frozen in torch alone": Row(
+        FROZEN + PLAIN,
+        FROZEN_KERAS.format(training="training"),
+        "diverged",
+        [
+            ("batch_norm.mode", "running statistics", "batch statistics"),
+            ("batch_norm.running_variance", "unbiased", "biased"),
+        ],
+    ),
+    "a fixed divisor": Row(
+        _torch(144),
+        BY_HAND.format(samples=144, loss="tf.reduce_sum((net(a, training=True) - b) ** 2) / 32"),
+        "diverged",
+        [("loss.normalisation", 1.0, 0.46875)],
+        reason=ELSEWHERE,
+    ),
+    "a target far off": Row(
+        _torch(128, "F.smooth_l1_loss(net(x), y)", targets="0.1 * torch.arange({samples}.0)[:, None] // 127"),
+        _fit(128, "lambda y, p: ops.mean(ops.square(y - p), -1) / 2"),
+        "diverged",
+        [("unknown", None, None)],
+        reason=ELSEWHERE,
+    ),
+    "epochs of other lengths": Row(_torch(80), _fit(80, data=DROPPING), findings=["script.epoch"]),
+    "a first epoch": Row(
+        _torch(end=HALF_AS_FAST),
+        _fit(fitted=f", initial_epoch=2, callbacks=[{HALVED}]"),
+        "diverged",
+        [("sgd.learning_rate", 0.1, 0.025)],
+    ),
+    "a validation split": Row(
+        _torch(128, end=HALF_AS_FAST),
+        _fit(128, fitted=f", validation_split=0.5, callbacks=[{HALVED}]"),
+        "diverged",
+        [("schedule.rate", 0.1, 0.05)],
+        ["script.epoch"],
+    ),
+    "a generator": Row(_torch(end=HALF_AS_FAST), _fit(data=GENERATED, fitted=f", callbacks=[{HALVED}]")),
+    "several steps at once": Row(
+        _torch(128),
+        _fit(128, fitted=", callbacks=[Warmup()]", compiled=", steps_per_execution=4").replace(
+            "net = ", WARMUP + "net = "
+        ),
+    ),
+    "two towers": Row(TOWERS, TOWERS_KERAS),
+    "tokens shifted in the loss": Row(
+        LANGUAGE.format(loss=WHOLE), LANGUAGE_KERAS.format(loss="shifted", data="ids, ids")
+    ),
+    "tokens shifted before": Row(
+        LANGUAGE.format(loss=SLICED), LANGUAGE_KERAS.format(loss=ENTROPY, data="ids[:, :-1], ids[:, 1:]")
+    ),
+    "tokens not shifted": Row(
+        LANGUAGE.format(loss=WHOLE),
+        LANGUAGE_KERAS.format(loss=ENTROPY, data="ids, ids"),
+        "diverged",
+        [("code.slice", "0:8 of axis 1", "all of it")],
+    ),
+    "targets that are the inputs": Row(
+        LANGUAGE.format(loss=SLICED),
+        LANGUAGE_KERAS.format(loss=ENTROPY, data="ids[:, :-1], ids[:, :-1]"),
+        findings=["script.data"],
+    ),
+    "an equation": Row(EQUATION, EQUATION_KERAS.format(sign="+")),
+    "an equation's sign": Row(EQUATION, EQUATION_KERAS.format(sign="-"), "diverged", [("code.operator", "+", "-")]),
+    "samples outside of the tape": Row(CRITIC, CRITIC_KERAS),
+    "a cube": Row(CUBE, CUBE_KERAS),
+    "one of two constants": Row(
+        _torch(loss="F.mse_loss(net(x), y) + 0.01 * net[0].weight.pow(2).sum()"),
+        "SIZE, SHARE = 10, 0.01\n"
+        + BY_HAND.format(samples=64, loss=f"tf.reduce_mean((net(a, training=True) - b) ** 2) + {PENALTY}"),
+        "diverged",
+        [("code.constant", "as with 0.02", 0.01)],
+    ),
+}
+SAMPLE = ("norms frozen in torch alone", "a fixed divisor", "two towers", "tokens shifted before")
+
+
+@pytest.mark.parametrize("row", sampled([pytest.param(row, id=name) for name, row in ROWS.items()], *SAMPLE))
+def test_what_is_told_of_two_scripts(row: Row, backends: list[Backend], tmp_path: Path):
+    (tmp_path / "t.py").write_text(TORCH + row.torch)
+    (tmp_path / "k.py").write_text(KERAS + row.keras)
+    (tmp_path / "pair.toml").write_text('[pair]\ntorch = "t.py"\nkeras = "k.py"\n')
+    result = compared(files.load(tmp_path / "pair.toml"), backends, tmp_path / "traces")
+    told = [(cause.id, cause.torch, cause.keras) for cause in result.causes]
+    assert (result.verdict, told) == (row.verdict, list(row.causes)), result.reason
+    assert [finding.id for finding in result.findings] == list(row.findings)
+    assert row.reason in result.reason
