@@ -19,6 +19,7 @@ from parity.trace.keys import INPUT
 from parity.trace.manifest import Tensors, Trace
 from parity.trace.recorder import FORWARD
 
+ALIKE: Final = 1e-5  # relative: losses that are apart by less agree
 LOSS: Final = "loss"  # the name of a step's
 VECTORS, ALONE = "(vectors)", "(alone)"  # with which gradients a loss is taken: those of biases and the like, or none
 MOST: Final = 1 << 10  # elements of a tensor, evenly spread, that are taken
@@ -97,6 +98,12 @@ def evidences(question: Question) -> Iterator[Evidence]:
 def losses(question: Question) -> int:
     """Return how many losses the step has that makes a question's tensor."""
     return len(_traces(question)[0].of_kind("loss", question.tensor.step))
+
+
+def has_equal_losses(question: Question) -> bool:
+    """Return whether both sides have as many losses in the step, and the same ones: they are not always compared."""
+    own, other = (trace.of_kind("loss", question.tensor.step) for trace in _traces(question))
+    return own.keys() == other.keys() and all(np.allclose(own[name], other[name], ALIKE) for name in own)
 
 
 def evidence(question: Question, directions: bool = False, part: str = "") -> Evidence:
