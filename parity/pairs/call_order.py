@@ -22,29 +22,36 @@ INPUT, INNER = "input", ("activation", "input")
 SAME = 1e-9  # relative: what two calls are given is the same, but for rounding
 Order = Mapping[int, int]  # the numbers of Keras's calls by those of torch's; further ones of torch's come last
 Orders = Mapping[str, Order]  # by module
+Calls = dict[str, dict[int, Array | None]]  # what a module is given, by the number of its call
 
 
 class _Reordered(Trace):
     """A trace whose modules' calls have other numbers."""
 
-    def __init__(self, trace: Trace, orders: Orders) -> None:
-        files = {name: list(_renamed(listed, orders).values()) for name, listed in trace.manifest.files.items()}
+    def __init__(self, trace: Trace, orders: Mapping[str, Orders]) -> None:
+        files = {
+            name: list(_renamed(listed, orders.get(name.rpartition("/")[2], {})).values())
+            for name, listed in trace.manifest.files.items()
+        }
         vars(self).update(vars(trace.replaced(files=files)))
         self._trace, self._orders = trace, orders
 
     def open(self, run: str, stem: str, replica: int = 0) -> Tensors:
         """Return the tensors of one step. Raises TraceError."""
         tensors = self._trace.open(run, stem, replica)
-        names = _renamed(tensors, self._orders)
+        names = _renamed(tensors, self._orders.get(stem, {}))
         return {names[key]: array for key, array in tensors.items()}
 
 
 def in_kerass_order(reference: Trace, candidate: Trace) -> Trace:
-    """Return torch's trace with its modules' calls in Keras's order, if those of the first step tell another one."""
-    stem = keys.step_file(0)
-    if stem not in reference.stems("high") or stem not in candidate.stems("high"):
-        return reference
-    torch, keras = (_calls(trace.open("high", stem)) for trace in (reference, candidate))
+    """Return torch's trace with its modules' calls in Keras's order, in each step in which they tell another one."""
+    steps = set(reference.stems("high")).intersection(candidate.stems("high"))
+    orders = {stem: _orders(*(_calls(trace.open("high", stem)) for trace in (reference, candidate))) for stem in steps}
+    return _Reordered(reference, orders) if any(orders.values()) else reference
+
+
+def _orders(torch: Calls, keras: Calls) -> Orders:
+    """Return the order of each module whose calls in a step have another one in Keras."""
     shared = [module for module in torch if module in keras and len(torch[module]) > 1]
     given = {module: _order(torch[module], keras[module]) for module in shared}
     counts = {module: (len(torch[module]), len(keras[module])) for module in shared}
@@ -52,8 +59,7 @@ def in_kerass_order(reference: Trace, candidate: Trace) -> Trace:
     for module, order in given.items():
         by_counts.setdefault(counts[module], order or {})
     orders = {module: given[module] or by_counts[counts[module]] for module in shared}
-    orders = {module: order for module, order in orders.items() if _is_another(order)}
-    return _Reordered(reference, orders) if orders else reference
+    return {module: order for module, order in orders.items() if _is_another(order)}
 
 
 def draws(matching: Matching, torch: Rehearsal, keras: Rehearsal) -> dict[int, list[int]]:
@@ -80,9 +86,9 @@ def _next_tensors(rehearsal: Rehearsal, names: Mapping[str, str], size: int) -> 
     return [next((name for name, before in known if before > number), "") for number in masks]
 
 
-def _calls(tensors: Tensors) -> dict[str, dict[int, Array | None]]:
+def _calls(tensors: Tensors) -> Calls:
     """Return by module what each of its calls is given, by its number; None if that is not recorded."""
-    calls: dict[str, dict[int, Array | None]] = {}
+    calls: Calls = {}
     for key, array in tensors.items():
         kind, name = keys.split(key)
         if kind in INNER and keys.plain(name) not in keys.MODEL_INPUTS and "@" not in name:

@@ -181,20 +181,16 @@ class Script(Run):
         self._called += 1
         early = self._early if self._early and self._called == self._early.call else None
         if not (self._tapes or self._model or early):
-            return self.within(call, layer, args, kwargs)
+            return self._noted(call, layer, args, kwargs)
         if self._backwards and not self._tapes and self._ahead >= 0:
             self._ahead += 1
         elif self._backwards or self._model is None:
             self._end_step(layer, self._called_with(layer, args, kwargs), early)
         if not self._tapes:
             with calls.unobserved():
-                return self.within(call, layer, args, kwargs)
-        fetch = self._fetches.last
-        if fetch and self._batch is None:
-            self._fetches.name(layer)
-            outputs = self.within(call, layer, args, kwargs)
-            fetch.calls.note(layer, args, kwargs, outputs)
-            return outputs
+                return self._noted(call, layer, args, kwargs)
+        if self._fetches.last and self._batch is None:
+            return self._noted(call, layer, args, kwargs)
         if layer is not self._model:
             raise UsageError(
                 f"{self.name}: trains two models that it calls one by one, {self._model.name} and {layer.name}"
@@ -208,6 +204,17 @@ class Script(Run):
         parts = dict(enumerate(outputs)) if isinstance(outputs, (list, tuple)) else outputs
         named = parts if isinstance(parts, dict) else {"": parts}
         self.outputs = {key: list(each.shape) for key, each in named.items() if tf.is_tensor(each)}
+        return outputs
+
+    def _noted(self, call: Original, layer: Any, args: Any, kwargs: Any) -> Any:
+        """Run a call, and note it as one of the batch that was taken, up to the last backward pass of that."""
+        fetch = self._fetches.last
+        is_noted = fetch and self._batch is None and (self._tapes or not fetch.losses)
+        if is_noted:
+            self._fetches.name(layer)
+        outputs = self.within(call, layer, args, kwargs)
+        if is_noted:
+            fetch.calls.note(layer, args, kwargs, outputs)
         return outputs
 
     def _end_step(self, layer: Any, given: Fit, early: Early | None) -> None:

@@ -167,7 +167,9 @@ def _both(
     side, best = min(sides, key=key)
     cause, (change, *_) = _entry(where, side, best.changes[0], None, best, [*mine, *theirs]), best.changes
     known = (*settings[_other(side)], *candidates.PUBLISHED)
-    is_searched = change.kind in ("constant", "variable") and isinstance(change.after, float) and change.after not in known
+    is_searched = (
+        change.kind in ("constant", "variable") and isinstance(change.after, float) and change.after not in known
+    )
     # What reproduces the other side need not stand there: a factor that is missing is made of a number beside it.
     return replace(cause, **{_other(side): f"as with {change.after:.6g}"}) if is_searched else cause
 
