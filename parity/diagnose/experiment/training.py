@@ -101,7 +101,7 @@ class Training:
         """Train the model from its beginning up to a step."""
         self._state = self._initial = self._initial or self._state_now()
         self._restore()
-        self._step = step
+        self._masks.step, self._step = 0, step
         self._begin(step)
         self._state = self._state_now()
 
