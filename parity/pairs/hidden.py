@@ -76,7 +76,10 @@ def without_one_sided(
         for side, key in (*_one_sided(reference, candidate, stem, is_comparable), *apart):
             hidden[stem].add(key)
             alone[side].setdefault(keys.split(key)[1])
-    reference, candidate = (_of_both(trace, traces) for trace in traces)
+    shared = reference.manifest.layout.parameters.keys() & candidate.manifest.layout.parameters.keys()
+    held = [{name: each.manifest.layout.parameters[name] for name in shared} for each in traces]  # by both: not frozen
+    layouts = [replace(each.manifest.layout, parameters=own) for each, own in zip(traces, held, strict=True)]
+    reference, candidate = reference.replaced(layout=layouts[0]), candidate.replaced(layout=layouts[1])
     if is_script(pair.torch) and pair.train:
         for step in _set_later(traces, pair.train.steps):
             hidden.setdefault(keys.step_file(step), set()).add(keys.key("optimizer_state", RATE))
@@ -85,13 +88,6 @@ def without_one_sided(
     listed = {side: list(names) for side, names in alone.items() if names}
     notes = _notes(traces, slots, other_form, any(other_calls.values()), any(waiting.values()), untrained)
     return ComparedTraces(reference, candidate, listed, list(notes))
-
-
-def _of_both(trace: Trace, traces: tuple[Trace, Trace]) -> Trace:
-    """Return a trace whose layout has the parameters that both sides train: one that is frozen is none elsewhere."""
-    shared = set.intersection(*(set(each.manifest.layout.parameters) for each in traces))
-    layout = trace.manifest.layout
-    return trace.replaced(layout=replace(layout, parameters={name: layout.parameters[name] for name in shared}))
 
 
 def _set_later(traces: tuple[Trace, Trace], steps: int) -> Iterator[int]:

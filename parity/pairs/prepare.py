@@ -16,9 +16,8 @@ from parity.config.pair import Ignore
 from parity.core.arrays import Array
 from parity.core.errors import BackendError, UsageError
 from parity.pairs.activations.layouts import given_orders, squeezed, unlike_axes
-from parity.pairs.activations.matching import match
+from parity.pairs.activations.matching import match_in_order
 from parity.pairs.activations.modules import in_training, module
-from parity.pairs.call_order import draws
 from parity.pairs.file import PairFile
 from parity.pairs.untrained import disputed
 from parity.pairs.untrained.built import Built, read
@@ -216,13 +215,8 @@ def _matched(
     file: PairFile, torch: Survey, values: dict[str, Array], resolved: Resolved
 ) -> tuple[Matching, dict[int, list[int]]]:
     """Return which activations correspond, and in which order Keras draws torch's masks, if that is another one."""
-    of_both = torch, values, resolved.survey, resolved.values, resolved.mapping, given_orders(file.pair)
-    matching, masks = match(*of_both), torch.rehearsal.masks
-    orders: dict[int, list[int]] = {}
-    if len(set(masks)) < len(masks) and matching.torch_alone:
-        freely = match(*of_both, by_masks=False)
-        orders = draws(freely, torch.rehearsal, resolved.survey.rehearsal)
-        matching = freely if orders else matching
+    given = given_orders(file.pair)
+    matching, orders = match_in_order(torch, values, resolved.survey, resolved.values, resolved.mapping, given)
     matching = _without_shifted(matching, resolved.mapping)
     if file.has_scripts:
         patterns = squeezed(values, resolved.values)

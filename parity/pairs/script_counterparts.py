@@ -11,7 +11,7 @@ from parity.core.arrays import Array
 from parity.core.errors import UsageError
 from parity.core.script import name_of
 from parity.core.wording import count
-from parity.pairs.script_records import BATCH, FIRST, GIVEN, IGNORED, OF_LOSS, Batches
+from parity.pairs.script_records import BATCH, FIRST, GIVEN, IGNORED, OF_LOSS, PART, Batches
 from parity.pairs.script_steps import alike, axes
 
 
@@ -122,3 +122,17 @@ def ignored_as(torch: Array, keras: Array) -> int | None:
         return None
     alone = np.setdiff1d(keras, torch)
     return int(alone[0]) if len(alone) == 1 else None
+
+
+def without_parts(torch: Batches, keras: Batches) -> tuple[dict[str, Array], bool]:
+    """Return PyTorch's arrays, with the parts of ids that its loss takes in place of these if they are the targets.
+
+    They are if Keras's targets are as large; the truth value says so.
+    """
+    arrays = {key: array for key, array in torch.items() if not key.startswith(PART)}
+    parts = {key.removeprefix(PART): array for key, array in torch.items() if key.startswith(PART)}
+    samples = next((len(array) for key, array in arrays.items() if key.endswith("@0") and array.ndim), 1)
+    sizes = {array.size // samples for key, array in parts.items() if key.endswith("@0")}
+    targets = [array for name, array in keras.items() if name.partition(".")[0] == TARGET]
+    takes_parts = any(array[0].size in sizes for array in targets)
+    return arrays | (parts if takes_parts else {}), takes_parts

@@ -3,19 +3,18 @@
 And which tensors of the loss of PyTorch's are the targets of its port, and whether their data is of one scale.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from parity.config.pair import OF_BATCH, SAMPLE_WEIGHT, TARGET, Pair
+from parity.config.pair import SAMPLE_WEIGHT, TARGET, Pair
 from parity.core.arrays import Array, Floats
 from parity.core.errors import UsageError
 from parity.core.script import name_of
 from parity.core.wording import count
-from parity.results import Finding
 
 IGNORED = -100  # the ignore_index of PyTorch's losses, unless they are given another one
 FOLDER, FILE, VALUES, UNLIKE = "scripts", "trained.json", "parity_batches.npz", "parity_unlike.npz"
@@ -255,54 +254,21 @@ def _unlike(torch: Array, samples: int, keras: Array) -> int:
     return 1 if are_ids or (keras.dtype.kind in "iu" and ours % theirs == 0) else 3
 
 
-def data_apart(pair: Pair, torch: Batches, keras: Batches) -> Iterator[Finding]:
-    """Yield what the batches of two scripts differ in: their size, and the scale of what models, or losses, are given.
-
-    Of another scale is that of which the mean logarithms of the samples' root mean squares are further apart than
-    SCALE, and than CLEARLY times the standard error of their difference. What a step makes of its batch is left out.
-    """
-    ours, theirs = name_of(pair.torch), name_of(pair.keras)
-    lengths = [len(next(each for each in arrays.values() if each.ndim)) for arrays in (torch, keras)]
-    if lengths[0] != lengths[1]:
-        message = f"{ours} trains on batches of {lengths[0]}, {theirs} on batches of {lengths[1]}"
-        yield Finding(id="script.batch_size", side="keras", where=theirs, message=message)
-    taken = [each for key, each in torch.items() if key.startswith(OF_BATCH)]
-    for number, (name, given) in enumerate(pair.inputs.items()):
-        own = keras.get(given.keras or name, keras.get(str(number), np.zeros(0)))
-        steps = [each for key, each in torch.items() if key.startswith(f"{name}@") and each.ndim]
-        sides = [steps, [own]]
-        is_made = bool(taken) and not any(np.array_equal(steps[0], each) for each in taken if steps)
-        is_other = any(each.dtype.kind != "f" for side in sides for each in side)
-        same = [target for target in keras if target.startswith(TARGET) and np.array_equal(own, keras[target])]
-        others = [torch.get(f"{target}@0", own) for target in same]
-        if any(each.size == steps[0].size and (each.ravel() != steps[0].ravel()).any() for each in others if steps):
-            message = f"{theirs} gives {name} to its loss as target too, {ours} another tensor"
-            yield Finding(id="script.data", side="keras", where=theirs, message=message)
-        if is_made or is_other or any(sum(map(len, side)) < FEWEST for side in sides):
-            continue
-        squares = [np.concatenate([np.square(_rows(each)).mean(1) for each in side]) for side in sides]
-        if _are_of_other_scales(squares):
-            mine, scale = (float(np.sqrt(each.mean())) for each in squares)
-            times = f"{theirs} gives {name} {scale / mine:.3g} times as large as {ours}"
-            message = f"{times}: its root mean square is {scale:.3g}, not {mine:.3g}"
-            yield Finding(id="script.data", side="keras", where=theirs, message=message)
-
-
 def are_data_alike(torch: Array, keras: Array) -> bool:
     """Return whether two batches may be of the same data: neither their means nor their scales are clearly others."""
     if "f" not in (torch.dtype.kind, keras.dtype.kind) or min(torch.ndim, keras.ndim) == 0:
         return True
-    sides = list(map(_rows, (torch, keras)))
+    sides = list(map(rows, (torch, keras)))
     spread = np.sqrt(np.mean([each.var() for each in sides]))
     is_moved = _are_apart([each.mean(1) for each in sides], spread / 4)
-    return not is_moved and not _are_of_other_scales([np.square(each).mean(1) for each in sides])
+    return not is_moved and not are_of_other_scales([np.square(each).mean(1) for each in sides])
 
 
-def _rows(array: Array) -> Floats:
+def rows(array: Array) -> Floats:
     return array.reshape(len(array), -1).astype(np.float64)
 
 
-def _are_of_other_scales(squares: Sequence[Floats]) -> bool:
+def are_of_other_scales(squares: Sequence[Floats]) -> bool:
     return _are_apart([np.log(each[each > 0]) / 2 for each in squares], np.log(SCALE))
 
 

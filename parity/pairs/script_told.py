@@ -11,7 +11,17 @@ from parity.core.script import name_of
 from parity.core.wording import agree, count
 from parity.pairs.file import PairFile
 from parity.pairs.script_counterparts import ignored_as
-from parity.pairs.script_records import FOLDER, IGNORED, VALUES, Trained, data_apart, read
+from parity.pairs.script_records import (
+    FEWEST,
+    FOLDER,
+    IGNORED,
+    VALUES,
+    Batches,
+    Trained,
+    are_of_other_scales,
+    read,
+    rows,
+)
 from parity.results import CaseResult, Finding
 
 BUILDING = ": build: "  # in the note of what was promoted before the model was called
@@ -26,8 +36,41 @@ def tell(result: CaseResult, file: PairFile, folder: Path) -> None:
     result.lifted = [each for each in result.lifted if BUILDING not in each]  # most of it by what makes the data
     result.not_compared += _not_run(file.pair, trained, port)
     result.assumptions += _assumed(file.pair, trained, *arrays)
-    apart = list(data_apart(file.pair, *arrays))
+    apart = list(_data_apart(file.pair, *arrays))
     result.findings += apart or _epochs_apart(file.pair, trained, port)
+
+
+def _data_apart(pair: Pair, torch: Batches, keras: Batches) -> Iterator[Finding]:
+    """Yield what the batches of two scripts differ in: their size, and the scale of what models, or losses, are given.
+
+    Of another scale is that of which the mean logarithms of the samples' root mean squares are further apart than
+    SCALE, and than CLEARLY times the standard error of their difference. What a step makes of its batch is left out.
+    """
+    ours, theirs = name_of(pair.torch), name_of(pair.keras)
+    lengths = [len(next(each for each in arrays.values() if each.ndim)) for arrays in (torch, keras)]
+    if lengths[0] != lengths[1]:
+        message = f"{ours} trains on batches of {lengths[0]}, {theirs} on batches of {lengths[1]}"
+        yield Finding(id="script.batch_size", side="keras", where=theirs, message=message)
+    taken = [each for key, each in torch.items() if key.startswith(OF_BATCH)]
+    for number, (name, given) in enumerate(pair.inputs.items()):
+        own = keras.get(given.keras or name, keras.get(str(number), np.zeros(0)))
+        steps = [each for key, each in torch.items() if key.startswith(f"{name}@") and each.ndim]
+        sides = [steps, [own]]
+        is_made = bool(taken) and not any(np.array_equal(steps[0], each) for each in taken if steps)
+        is_other = any(each.dtype.kind != "f" for side in sides for each in side)
+        same = [target for target in keras if target.startswith(TARGET) and np.array_equal(own, keras[target])]
+        others = [torch.get(f"{target}@0", own) for target in same]
+        if any(each.size == steps[0].size and (each.ravel() != steps[0].ravel()).any() for each in others if steps):
+            message = f"{theirs} gives {name} to its loss as target too, {ours} another tensor"
+            yield Finding(id="script.data", side="keras", where=theirs, message=message)
+        if is_made or is_other or any(sum(map(len, side)) < FEWEST for side in sides):
+            continue
+        squares = [np.concatenate([np.square(rows(each)).mean(1) for each in side]) for side in sides]
+        if are_of_other_scales(squares):
+            mine, scale = (float(np.sqrt(each.mean())) for each in squares)
+            times = f"{theirs} gives {name} {scale / mine:.3g} times as large as {ours}"
+            message = f"{times}: its root mean square is {scale:.3g}, not {mine:.3g}"
+            yield Finding(id="script.data", side="keras", where=theirs, message=message)
 
 
 def _epochs_apart(pair: Pair, trained: Trained, port: Trained) -> Iterator[Finding]:

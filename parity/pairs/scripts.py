@@ -25,7 +25,6 @@ from parity.pairs.script_records import (
     FOLDER,
     GIVEN,
     OF_LOSS,
-    PART,
     VALUES,
     Frozen,
     Shapes,
@@ -79,7 +78,8 @@ def _joined(file: PairFile, folder: Path, has_keras: bool) -> PairFile:
     Its steps begin where the models are called, or, where that needs it, where a batch is taken.
     """
     torch, keras = _Ran.of(folder / "torch"), _Ran.of(folder / "keras") if has_keras else None
-    torch = _with_parts(torch, keras)
+    arrays, takes_parts = script_counterparts.without_parts(torch.arrays, keras.arrays if keras else {})
+    torch = _Ran(replace(torch.trained, takes_parts=takes_parts), arrays)
     made, shared = None, None
     if not keras:
         shared = {name: described(torch.arrays[f"{name}@0"]) for name in _names_of_calls(torch.arrays)}
@@ -98,17 +98,6 @@ def _joined(file: PairFile, folder: Path, has_keras: bool) -> PairFile:
         if keras and made:
             return _of_batches(file, made, torch, keras.trained, folder)
         raise
-
-
-def _with_parts(torch: _Ran, keras: _Ran | None) -> _Ran:
-    """Return PyTorch's record in which its loss takes parts of ids, if Keras's targets are as large as these."""
-    arrays = {key: array for key, array in torch.arrays.items() if not key.startswith(PART)}
-    parts = {key.removeprefix(PART): array for key, array in torch.arrays.items() if key.startswith(PART)}
-    samples = next((len(array) for key, array in arrays.items() if key.endswith("@0") and array.ndim), 1)
-    sizes = {array.size // samples for key, array in parts.items() if key.endswith("@0")}
-    targets = [array for name, array in keras.arrays.items() if name.partition(".")[0] == TARGET] if keras else []
-    takes_parts = any(array[0].size in sizes for array in targets)
-    return _Ran(replace(torch.trained, takes_parts=takes_parts), arrays | (parts if takes_parts else {}))
 
 
 def _of_batches(file: PairFile, made: Steps, torch: _Ran, keras: Trained, folder: Path) -> PairFile:

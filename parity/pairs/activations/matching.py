@@ -29,6 +29,7 @@ from parity.pairs.activations.modules import module
 from parity.pairs.activations.unequal import fed, match_in_gaps, match_owners
 from parity.pairs.activations.values import Order, Tensor, distance
 from parity.pairs.activations.values import orders as orders_of_axes
+from parity.pairs.call_order import draws
 from parity.pairs.weights.patterns import Shape, reorders, reverse
 from parity.results import Matched
 from parity.runtime.returned import sentences
@@ -87,6 +88,24 @@ def match(
         hidden=[key for key, distance in distances.items() if distance <= HIDDEN],
         not_compared=[*sentences("torch", torch.returned), *sentences("Keras", keras.returned)],
     )
+
+
+def match_in_order(
+    torch: Survey,
+    torch_values: dict[str, Array],
+    keras: Survey,
+    keras_values: dict[str, Array],
+    mapping: Mapping,
+    given: Sequence[Order],
+) -> tuple[Matching, dict[int, list[int]]]:
+    """Return what `match` does, and in which order Keras's model draws torch's masks, if that is another one."""
+    both, masks = (torch, torch_values, keras, keras_values, mapping, given), torch.rehearsal.masks
+    matching = match(*both)
+    if len(set(masks)) < len(masks) and matching.torch_alone:
+        freely = match(*both, by_masks=False)
+        if orders := draws(freely, torch.rehearsal, keras.rehearsal):
+            return freely, orders
+    return matching, {}
 
 
 def summary(matching: Matching, alone: dict[str, list[str]] | None = None) -> Matched:
