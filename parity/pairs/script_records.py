@@ -3,7 +3,7 @@
 And which tensors of the loss of PyTorch's are the targets of its port, and whether their data is of one scale.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +152,13 @@ def write(folder: Path, trained: Trained, arrays: Mapping[str, Array], unlike: M
     if unlike:
         np.savez(folder / UNLIKE, allow_pickle=False, **unlike)
     (folder / FILE).write_bytes(msgspec.json.encode(trained))
+
+
+def shapes_of(outputs: Any, is_tensor: Callable[[Any], bool]) -> Shapes:
+    """Return the shapes of the tensors that a model returns, by key or index, "" for a single one."""
+    parts = dict(enumerate(outputs)) if isinstance(outputs, (list, tuple)) else outputs
+    named = parts if isinstance(parts, dict) else {"": parts}
+    return {key: list(each.shape) for key, each in named.items() if is_tensor(each)}
 
 
 def names_of_steps(keys: Iterable[str]) -> list[str]:

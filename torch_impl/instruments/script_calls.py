@@ -136,6 +136,18 @@ def with_states(
     return called
 
 
+class StandIn(torch.autograd.Function):
+    """The numbers of another tensor, with a gradient by the script's own: it may differentiate by its model's input."""
+
+    @staticmethod
+    def forward(ctx: Any, own: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
+        return given.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return gradients[0], None
+
+
 def attach(model: nn.Module, modules: Mapping[str, nn.Module]) -> None:
     """Make frozen modules parts of a model, which does not call them, so that their weights are the model's.
 

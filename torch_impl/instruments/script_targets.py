@@ -12,11 +12,11 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from parity.config.pair import TARGET
-from parity.pairs.script_records import OF_LOSS, PART, Frozen
+from parity.config.pair import SAMPLE_WEIGHT, TARGET
+from parity.pairs.script_records import OF_LOSS, PART, Frozen, Trained
 from torch_impl.instruments import source
 from torch_impl.instruments.noise import FUNCTIONS, GAMMAS
-from torch_impl.instruments.script_calls import Copy, tensors_of_call
+from torch_impl.instruments.script_calls import Copy, StandIn, tensors_of_call
 
 Given = Mapping[str, torch.Tensor]
 
@@ -25,25 +25,21 @@ class StepData:
     """The data of one step.
 
     What a loss takes beside the model's outputs is its target: it gets that of the pair's batch, if that has something
-    of each sample. Of ids of which it takes a part that is what they are a part of, unless it `takes_parts`. Weights of
-    classes and other constants stay, and what is made of the target, such as its one-hot rows, or of the model's
-    outputs. `batch`: what stands in place of the script's own tensors, by name. `of_loss`: the names of what the loss
-    takes, in the order in which it uses that. `constants`: by id(), what modules of the loss hold. `beside`: by id(),
-    what frozen modules have returned since the last backward pass, and what is made of that alone, which stays where
-    these are parts of the model.
+    of each sample. Of ids of which it takes a part that is what they are a part of, unless it is `known` to take parts.
+    Weights of classes and other constants stay, and what is made of the target, such as its one-hot rows, or of the
+    model's outputs; all stays where the script keeps its data. `batch`: what stands in place of the script's own
+    tensors, by name. `known`: what the script is known to train on. `constants`: by id(), what modules of the loss
+    hold. `beside`: by id(), what frozen modules have returned since the last backward pass, and what is made of that
+    alone, which stays where these are parts of the model.
     """
 
     def __init__(
-        self,
-        script: str,
-        batch: Given,
-        of_loss: Sequence[str],
-        constants: Collection[int],
-        beside: "Beside",
-        takes_parts: bool,
+        self, script: str, batch: Given, known: Trained | None, constants: Collection[int], beside: "Beside"
     ) -> None:
-        self._script, self.batch, self._of_loss, self._constants = script, batch, of_loss, constants
-        self._takes_parts, self._parts = takes_parts, dict[int, torch.Tensor]()  # by the number among what a loss takes
+        self._script, self.batch, self._constants = script, batch, constants
+        self._of_loss = known.of_loss if known else [TARGET, SAMPLE_WEIGHT]  # the names of what the loss takes
+        self._takes_parts, self._parts = bool(known and known.takes_parts), dict[int, torch.Tensor]()  # by its number
+        self._keeps_data = bool(known and (known.keeps_data or known.fetched))
         self.calls: list[tuple[Any, Any]] = []  # the arguments of the model's calls
         self._beside, self.tape = beside, LossTape(self._for_loss, beside)
         self._inputs: Given = {}  # what the model is given, by the names of the arguments
@@ -93,9 +89,9 @@ class StepData:
     def given(self, args: Any, kwargs: Any) -> Any:
         """Return the arguments of a call of the model with the batch in the place of the script's own tensors."""
         given = {
-            id(each): _StandIn.apply(each, self.batch[name]) if each.requires_grad else self.batch[name]
+            id(each): StandIn.apply(each, self.batch[name]) if each.requires_grad else self.batch[name]
             for name, each in self._inputs.items()
-            if name in self.batch
+            if name in self.batch and not self._keeps_data
         }
         return tree_map(lambda each: given.get(id(each), each), (args, kwargs))
 
@@ -103,7 +99,7 @@ class StepData:
         """Return what stands in a loss in place of a tensor of the script's own."""
         samples = next((each.shape[0] for each in self._inputs.values() if each.dim()), 0)
         is_constant = id(tensor) in self._constants or not tensor.dim() or not tensor.numel()
-        is_constant |= bool(self._beside.parts) and id(tensor) in self._beside.made
+        is_constant |= self._keeps_data or (bool(self._beside.parts) and id(tensor) in self._beside.made)
         if is_constant or not samples or tensor.numel() % samples:
             return tensor
         inputs = {id(each): name for name, each in self._inputs.items()}
@@ -130,29 +126,6 @@ class StepData:
             made = self._for_loss(source)
             return made if source is tensor else self.tape.remade(tensor, {id(source): made})
         return given.get(id(tensor), tensor)
-
-
-class _StandIn(torch.autograd.Function):
-    """The numbers of another tensor, with a gradient by the script's own: it may differentiate by its model's input."""
-
-    @staticmethod
-    def forward(ctx: Any, own: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
-        return given.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return gradients[0], None
-
-
-class KeptData(StepData):
-    """The data of a step that is given what its script gives."""
-
-    def given(self, args: Any, kwargs: Any) -> Any:
-        """Return the arguments as they are."""
-        return args, kwargs
-
-    def _for_loss(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor
 
 
 Tensors = Sequence[torch.Tensor]

@@ -31,7 +31,7 @@ from keras_impl.record.pair.layers import share
 from parity.core.errors import UsageError
 from parity.core.patches import Original, applied, around
 from parity.core.wording import count
-from parity.pairs.script_records import VALUES, Early, known
+from parity.pairs.script_records import VALUES, Early, Shapes, known, shapes_of
 
 MOST_CALLS = 64  # that end a step, after which no batch is waited for any more
 
@@ -48,7 +48,7 @@ class Script(Run):
         self._shared: Mapping[int, Any] = {}  # the variables of that, by id() of its own, which are differentiated
         self._batch: Mapping[str, Any] | None = None
         self._passes = self._backwards = 0  # in the current step
-        self.outputs: dict[str | int, list[int]] = {}  # the shapes of what the model of a loop returns, by key or index
+        self.outputs: Shapes = {}  # what the model of a loop returns
         self._has_ended, self.copies = False, list[Copy]()  # the latter beside the trained model, of a loop
         self._given: list[tuple[Any, Any]] = []  # what its calls of the model would be given, and are
         self._accumulates = False  # whether a step has updated nothing
@@ -201,9 +201,7 @@ class Script(Run):
             self._given = []
         args, kwargs = self._replaced(layer, args, kwargs)
         outputs = self.within(call, self._stands_in.get(id(layer), layer), args, kwargs)
-        parts = dict(enumerate(outputs)) if isinstance(outputs, (list, tuple)) else outputs
-        named = parts if isinstance(parts, dict) else {"": parts}
-        self.outputs = {key: list(each.shape) for key, each in named.items() if tf.is_tensor(each)}
+        self.outputs = shapes_of(outputs, tf.is_tensor)
         return outputs
 
     def _noted(self, call: Original, layer: Any, args: Any, kwargs: Any) -> Any:

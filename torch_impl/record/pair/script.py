@@ -22,17 +22,16 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from parity.config.pair import SAMPLE_WEIGHT, TARGET
 from parity.core import script
 from parity.core.errors import UsageError
 from parity.core.patches import applied, around
 from parity.core.wording import count
 from parity.doctor import rewrite
-from parity.pairs.script_records import PART, Early, known
+from parity.pairs.script_records import PART, Early, Shapes, known, shapes_of
 from torch_impl.instruments import one_rank, script_calls, source
 from torch_impl.instruments.fetches import Fetches, Together
 from torch_impl.instruments.noise import float32_draws
-from torch_impl.instruments.script_targets import Beside, Given, KeptData, StepData
+from torch_impl.instruments.script_targets import Beside, Given, StepData
 from torch_impl.record import calls
 from torch_impl.record.pair.outputs import flat
 
@@ -48,31 +47,26 @@ class Script(script.Script):
         self._stands_in: nn.Module | None = None  # what is called in its place: it, or a wrapper
         self._accumulates = False  # whether a step has updated nothing
         self._constants: set[int] = set()  # by id(): what modules of the loss hold
-        before = known(search)
+        before = self._known = known(search)
         self._differentiated = before and set(before.in_evaluation)
         self._fetched = before.fetched if before else None
         self.fetches = Fetches(self._fetched, self._on_fetch)
-        self._data_kind = KeptData if before and (before.keeps_data or before.fetched) else StepData
-        self._of_loss = before.of_loss if before else [TARGET, SAMPLE_WEIGHT]  # the names of what the loss takes
-        self._takes_parts = bool(before and before.takes_parts)
         self.in_evaluation: list[int] = []  # the calls in evaluation mode that were differentiated, by number
         self._early, self._states = (before.early, before.states) if before else (None, [])
         # Calls of modules that are trained, those before the second step's own, and those in evaluation mode
         self._trained_calls = self._ahead = self._evaluations = 0
         self._begins: Early | None = None  # the call with which the first step begins, if it is none in training
         self.copies: list[script_calls.Copy] = []  # models beside the trained one that begin as copies of it
-        self.outputs: dict[str | int, list[int]] = {}  # the shapes of what the model returns, by its key or index
+        self.outputs: Shapes = {}  # what the model returns
         self.has_unlike = False  # whether the last of the batches is none of the steps
         self.carried: set[str] = set()  # what the model is given of what it has returned in the step before
-        # The number of the output that is compared with each of what the loss takes.
-        self.compared: list[int | None] = []
+        self.compared: list[int | None] = []  # the numbers of the outputs that meet what the loss takes
         self.beside = Beside(before.beside if before else {})
         self.labels: dict[str, list[str]] = {}  # what the code calls that which model and loss are given, by its name
         self._begin_step(None)
 
     def _begin_step(self, batch: Given | None) -> None:
-        of_script = self._of_loss, self._constants, self.beside, self._takes_parts
-        self._data = self._data_kind(self.name, batch or {}, *of_script)
+        self._data = StepData(self.name, batch or {}, self._known, self._constants, self.beside)
         if self._fetched:
             self._data.tape.begin([])
         self._passes = self._backwards = 0
@@ -158,7 +152,11 @@ class Script(script.Script):
             is_over = number >= steps and updates >= min(steps, 2)
             is_left = self.fetches.last and len(self.fetches.trained_on()) < steps
             if is_over and self.fetches.last and self.fetches.last.is_unlike:
-                yield from self._unlike()
+                self._begin_step(None)
+                with contextlib.suppress(Exception):  # its code may not take it
+                    self._resume(float32_draws())
+                    self.has_unlike = bool(self._backwards)
+                    yield from [self._data.taken] * self.has_unlike
                 return
             if (number and self._run.dead) or (is_over and not is_left):
                 return
@@ -177,14 +175,6 @@ class Script(script.Script):
             self.carried, returned = self.carried & kept if number else kept, self._data.tape.outputs
             if not is_over:
                 yield self._data.taken
-
-    def _unlike(self) -> Iterator[Given]:
-        """Run the script on a batch that is unlike those of the steps, and yield what it gives of it as they do."""
-        self._begin_step(None)
-        with contextlib.suppress(Exception):  # its code may not take it
-            self._resume(float32_draws())
-            self.has_unlike = bool(self._backwards)
-            yield from [self._data.taken] * self.has_unlike
 
     def early(self) -> Early | None:
         """Return with which call the first step has begun, of the `batches`, if that is before the one in training."""
@@ -212,10 +202,9 @@ class Script(script.Script):
         ]
         self._outside.close()
         is_differentiated = torch.is_grad_enabled()
-        hook = register_optimizer_step_pre_hook(script_calls.announce)  # a step may be what calls the model
-        with self.entered(), applied(patches):
+        with contextlib.ExitStack() as hooks, self.entered(), applied(patches):
+            hooks.callback(register_optimizer_step_pre_hook(script_calls.announce).remove)  # a step may call the model
             self._run.switch()
-        hook.remove()
         self.fetches.are_all = self._run.dead
         if not self._run.dead:
             self._outside.enter_context(torch.inference_mode(False))
@@ -293,9 +282,7 @@ class Script(script.Script):
         outputs = self.within(call, self._stands_in or model, *self._data.on_call(model, args, kwargs))
         self._data.on_return(list(flat(outputs)))
         if self._passes == 1:
-            parts = dict(enumerate(outputs)) if isinstance(outputs, (list, tuple)) else outputs
-            named = parts if isinstance(parts, dict) else {"": parts}
-            self.outputs = {key: list(each.shape) for key, each in named.items() if isinstance(each, torch.Tensor)}
+            self.outputs = shapes_of(outputs, torch.is_tensor)
         return outputs
 
     def _in_step(self, call: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any) -> Any:
@@ -315,9 +302,9 @@ class Script(script.Script):
     def _on_backward(self, backward: Callable[..., None], loss: Any, *args: Any, **kwargs: Any) -> None:
         self._data.tape.end(loss)
         if not self.labels:
-            called = {name: [name, rewrite.name(source.frame(), each)] for name, each in self._data.taken.items()}
-            named = {name: labels for name, labels in called.items() if not name.startswith(PART)}
-            self.labels = {name: list(filter(None, labels)) for name, labels in named.items()}
+            taken = {name: each for name, each in self._data.taken.items() if not name.startswith(PART)}
+            called = {name: [name, rewrite.name(source.frame(), each)] for name, each in taken.items()}
+            self.labels = {name: list(filter(None, labels)) for name, labels in called.items()}
             self.compared, self.beside.names = self._data.compared, self._data.of_beside
         backward(loss, *args, **kwargs)
         self.beside.made.clear()
