@@ -189,6 +189,11 @@ class Together(nn.Module):
         return tree_leaves([module(**inputs[name]) for name, module in self.named_children()])
 
 
+def parts_of(model: nn.Module) -> list[nn.Module]:
+    """Return the models that are trained as one, or that one itself."""
+    return list(model.children()) if isinstance(model, Together) else [model]
+
+
 def _first_samples(iterator: Any) -> Taken:
     """Return a batch of the first samples of an iterator's dataset, in its order; nothing if it has none."""
     dataset = iterator._dataset

@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from parity.config.pair import SAMPLE_WEIGHT, TARGET
+from parity.doctor import rewrite
 from parity.pairs.script_records import OF_LOSS, PART, Frozen, Trained
 from torch_impl.instruments import source
 from torch_impl.instruments.noise import FUNCTIONS, GAMMAS
@@ -62,6 +63,11 @@ class StepData:
     def of_beside(self) -> list[str]:
         """Return the names of what the loss takes that is made of what frozen modules have returned."""
         return [f"{OF_LOSS}{place}" for place, each in enumerate(self._loss_inputs) if id(each) in self._beside.made]
+
+    def labels(self, frame: Any) -> dict[str, list[str]]:
+        """Return what the code that runs in a frame calls what the script gives to its model and its loss, by name."""
+        taken = {name: each for name, each in self.taken.items() if not name.startswith(PART)}
+        return {name: list(filter(None, [name, rewrite.name(frame, each)])) for name, each in taken.items()}
 
     def forget(self) -> None:
         """Forget the calls so far, which were an evaluation."""

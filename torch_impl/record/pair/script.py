@@ -6,8 +6,7 @@ backward pass, or before one in evaluation, which is not observed; one in evalua
 is of a step. Where gradients are accumulated, several steps make one update. The steps of a script that makes the
 inputs of its modules itself, or trains several, begin where it takes a batch from its DataLoader.
 
-In place of the script's own batches come those of the pair, which the script gave in an earlier run (`batches`): all
-runs have the same ones, whatever was drawn for them.
+In place of the script's own batches come those that it gave in an earlier run (`batches`): all runs have the same ones.
 """
 
 import contextlib
@@ -26,10 +25,9 @@ from parity.core import script
 from parity.core.errors import UsageError
 from parity.core.patches import applied, around
 from parity.core.wording import count
-from parity.doctor import rewrite
-from parity.pairs.script_records import PART, Early, Shapes, known, shapes_of
+from parity.pairs.script_records import Early, Shapes, known, shapes_of
 from torch_impl.instruments import one_rank, script_calls, source
-from torch_impl.instruments.fetches import Fetches, Together
+from torch_impl.instruments.fetches import Fetches, Together, parts_of
 from torch_impl.instruments.noise import float32_draws
 from torch_impl.instruments.script_targets import Beside, Given, StepData
 from torch_impl.record import calls
@@ -48,7 +46,6 @@ class Script(script.Script):
         self._accumulates = False  # whether a step has updated nothing
         self._constants: set[int] = set()  # by id(): what modules of the loss hold
         before = self._known = known(search)
-        self._differentiated = before and set(before.in_evaluation)
         self._fetched = before.fetched if before else None
         self.fetches = Fetches(self._fetched, self._on_fetch)
         self.in_evaluation: list[int] = []  # the calls in evaluation mode that were differentiated, by number
@@ -91,7 +88,7 @@ class Script(script.Script):
             )
         one_rank.hold_to(self._path, self._model)
         script_calls.attach(self._model, {name: self.fetches.made(each) for name, each in self.beside.parts.items()})
-        self.copies = script_calls.copies({self._model, *self._parts()})
+        self.copies = script_calls.copies({self._model, *parts_of(self._model)})
         return self._model
 
     def optimizer(self, parameters: Sequence[Any]) -> Optimizer:
@@ -103,7 +100,7 @@ class Script(script.Script):
         held = [each for each in self._optimizers if script_calls.share(weights, script_calls.held([each]))]
         first = held[0]
         foreign = [each for each in script_calls.held(held) if each.requires_grad and id(each) not in own]
-        may_be_several = self._differentiated is None and self.fetches.last  # as is told once a step was run
+        may_be_several = self._known is None and self.fetches.last  # as is told once a step was run
         if foreign and not self._has_optimizer and not may_be_several:
             raise UsageError(
                 f"{self.name}: its optimizer trains {count(len(foreign), 'parameter')} outside of the module that is "
@@ -212,14 +209,9 @@ class Script(script.Script):
             for device in ("cpu", "cuda"):
                 self._outside.enter_context(torch.autocast(device, enabled=False))
 
-    def _parts(self) -> list[nn.Module]:
-        """Return the models that the script trains."""
-        assert self._model is not None
-        return list(self._model.children()) if isinstance(self._model, Together) else [self._model]
-
     def _suspend(self) -> None:
         assert self._run.parent and getcurrent() is self._run and self._model is not None
-        script_calls.keep_modes(self._model, self._parts())
+        script_calls.keep_modes(self._model, parts_of(self._model))
         self._run.parent.switch()
 
     def _on_fetch(self) -> Given:
@@ -245,9 +237,9 @@ class Script(script.Script):
                 self._data.tape.go_on()
             return outputs
         self._trained_calls += 1
-        if self._fetched and torch.is_grad_enabled():  # also in evaluation mode, as an attack is made
-            return self._in_step(call, own, args, kwargs)
         may_train = torch.is_grad_enabled()
+        if self._fetched and may_train:  # also in evaluation mode, as an attack is made
+            return self._in_step(call, own, args, kwargs)
         is_training = may_train and (script_calls.is_training(own) or self._is_differentiated(own))
         is_early = self._early is not None and self._trained_calls == self._early.call
         is_first = self._model is None and (is_training or is_early)
@@ -297,14 +289,12 @@ class Script(script.Script):
     def _is_differentiated(self, module: nn.Module) -> bool:
         """Return whether a call in evaluation mode is one of a step; before that is known, whether it may be."""
         self._evaluations += module is self._model
-        return module is self._model and (self._differentiated is None or self._evaluations in self._differentiated)
+        return module is self._model and (self._known is None or self._evaluations in self._known.in_evaluation)
 
     def _on_backward(self, backward: Callable[..., None], loss: Any, *args: Any, **kwargs: Any) -> None:
         self._data.tape.end(loss)
         if not self.labels:
-            taken = {name: each for name, each in self._data.taken.items() if not name.startswith(PART)}
-            called = {name: [name, rewrite.name(source.frame(), each)] for name, each in taken.items()}
-            self.labels = {name: list(filter(None, labels)) for name, labels in called.items()}
+            self.labels = self._data.labels(source.frame())
             self.compared, self.beside.names = self._data.compared, self._data.of_beside
         backward(loss, *args, **kwargs)
         self.beside.made.clear()
