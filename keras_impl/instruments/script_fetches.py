@@ -20,7 +20,7 @@ from keras_impl.instruments import source
 from keras_impl.instruments.script_data import Fit, is_array
 from parity.core.patches import around
 from parity.core.script import Sources
-from parity.pairs.script_records import BATCH, GIVEN, Called, Fetched
+from parity.pairs.script_records import BATCH, GIVEN, INNER, Called, Fetched
 
 Trained = tuple[Fetched, dict[str, np.ndarray]]  # how a step is trained, with its arrays
 
@@ -66,11 +66,15 @@ class Calls:
 
 
 class Fetch(NamedTuple):
-    """A batch that was taken, how layers are called for it, and what is differentiated."""
+    """A batch that was taken, how layers are called for it, and what is differentiated.
+
+    `calls`: those within a tape; `every`: those outside of one as well, up to the first backward pass.
+    """
 
     number: int
     batch: Any
     calls: Calls
+    every: Calls
     losses: list[Any]
 
 
@@ -122,13 +126,25 @@ class Fetches:
             self._names[layer] = f"{name}_{len(self._names)}" if is_taken else name
 
     def described(self) -> Trained | None:
-        """Return how the script trains on what it takes, with the arrays of its first step; None if it does not."""
+        """Return how the script trains on what it takes, with the arrays of its first step; None if it does not.
+
+        The step may as well be that of the layers that are called outside of a tape too, as a generator may be.
+        """
         fetch = self.trained_on
         if not fetch or not fetch.calls.of:
             return None
-        layers = {self._names[layer]: layer for layer in fetch.calls.of}
+        of_step, arrays = self._of_calls(fetch, fetch.calls)
+        if fetch.every.of.keys() != fetch.calls.of.keys():
+            every, given = self._of_calls(fetch, fetch.every)
+            of_step, named = replace(of_step, inner=[every]), given.items()
+            arrays |= {f"{INNER}0.{name.removeprefix(GIVEN)}": each for name, each in named if name.startswith(GIVEN)}
+        return of_step, arrays
+
+    def _of_calls(self, fetch: Fetch, calls: Calls) -> Trained:
+        """Return how the step of a batch calls its layers, with its arrays."""
+        layers = {self._names[layer]: layer for layer in calls.of}
         numbers = {layer: number for number, layer in enumerate(layers_of(_together(layers)))}
-        of_step, arrays = fetch.calls.described(numbers, fetch.batch)
+        of_step, arrays = calls.described(numbers, fetch.batch)
         made = {layer: number for number, layer in enumerate(self._made)}
         fetched = replace(
             of_step,
@@ -148,7 +164,7 @@ class Fetches:
         batch = self._of_dataset(following(iterator), dataset)
         self._taken += 1
         if self._known is None:
-            self._all.append(Fetch(self._taken, batch, Calls(), []))
+            self._all.append(Fetch(self._taken, batch, Calls(), Calls(), []))
         elif self._taken == self._known.first:
             self._dataset = dataset
         return self._on_step(batch) if self._dataset == dataset else batch

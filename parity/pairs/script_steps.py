@@ -133,7 +133,8 @@ def _chosen(
         of_step = _of(keras, prefix)
         called = alike(given, of_step)
         if called and len(called) == len(given) and _common(returned, each.returned) >= most:
-            return msgspec.structs.replace(fetched, calls=each.calls, returned=each.returned), of_step, called
+            own = {"calls": each.calls, "returned": each.returned, "modules": each.modules or fetched.modules}
+            return msgspec.structs.replace(fetched, **own), of_step, called
     return None
 
 

@@ -205,14 +205,14 @@ class Script(Run):
         return outputs
 
     def _noted(self, call: Original, layer: Any, args: Any, kwargs: Any) -> Any:
-        """Run a call, and note it as one of the batch that was taken, up to the last backward pass of that."""
-        fetch = self._fetches.last
-        is_noted = fetch and self._batch is None and (self._tapes or not fetch.losses)
-        if is_noted:
+        """Run a call, and note it as one of the batch that was taken."""
+        fetch = self._fetches.last if self._batch is None else None
+        if fetch:
             self._fetches.name(layer)
         outputs = self.within(call, layer, args, kwargs)
-        if is_noted:
-            fetch.calls.note(layer, args, kwargs, outputs)
+        for calls_of_step in (fetch.every, *([fetch.calls] if self._tapes else [])) if fetch else ():
+            if self._tapes or not fetch.losses:
+                calls_of_step.note(layer, args, kwargs, outputs)
         return outputs
 
     def _end_step(self, layer: Any, given: Fit, early: Early | None) -> None:
