@@ -7,7 +7,7 @@ the samples come first, because a single sample is enough to reject settings tha
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from einops import rearrange
@@ -17,7 +17,7 @@ from parity.diagnose import solve
 from parity.diagnose.formula import Formula, Settings, Trait, choices, choices_if, require, usually
 from parity.diagnose.layers import dropout
 from parity.diagnose.layers.activations import softmax
-from parity.diagnose.layers.call import PRECISIONS, Call, constant, far, numbers, optional, parameter
+from parity.diagnose.layers.call import PRECISIONS, Call, constant, numbers, optional, parameter, unless_far
 
 ARGUMENTS: Final = 3  # queries, keys and values
 BY_KEY_DIM: Final = "1 / sqrt(key_dim)"
@@ -29,13 +29,6 @@ WEIGHTS: Final = ("(out, in)", "input transposed", "output transposed", "input a
 ORDERS: Final = tuple(",".join(order) for order in itertools.permutations("qkv"))
 STARTS: Final = tuple(2.0**power for power in range(-4, 5))  # multiples of the usual scale to start solving from
 FIRST: Final = slice(0, 1)
-
-
-class Scored(NamedTuple):
-    """The product of every query with every key of its head, (N, h, T, S), and the values, (N, h, S, d / h)."""
-
-    scores: Array
-    values: Array
 
 
 def _check(call: Call) -> None:
@@ -50,9 +43,13 @@ def _check(call: Call) -> None:
 
 
 def _predict(call: Call, **settings: Any) -> dict[str, Array]:
-    y = _samples_first(call.output, settings)
-    require(not far(_attended(call, FIRST, settings), y[FIRST]), "a first sample that is near")
-    return {"output": _samples_first(_attended(call, slice(None), settings), settings)}
+    y = unless_far(_attended, call, settings, _samples_first(call.output, settings))
+    return {"output": _samples_first(y, settings)}
+
+
+def with_rounded_heads(call: Call, settings: Settings, to: Callable[[Array], Array]) -> Array:
+    """Return the module's output if the heads' outputs are rounded by `to` before the output projection."""
+    return _samples_first(_attended(call, slice(None), settings, to), settings)
 
 
 def _samples_first(x: Array, settings: Settings) -> Array:
@@ -60,19 +57,22 @@ def _samples_first(x: Array, settings: Settings) -> Array:
     return x if settings["layout"] == BATCH_FIRST else x.swapaxes(0, 1)
 
 
-def _attended(call: Call, samples: slice, settings: Settings) -> Array:
-    """Return the module's output for some samples, samples first."""
-    return _projected(call, _heads(call, _scored(call, samples, settings), samples, settings), settings)
+def _attended(
+    call: Call, samples: slice, settings: Settings, rounded: Callable[[Array], Array] = lambda heads: heads
+) -> Array:
+    """Return the module's output for some samples, samples first; the heads' outputs may be `rounded`."""
+    heads = _heads(call, *_scored(call, samples, settings), samples, settings)
+    return _projected(call, rounded(heads), settings)
 
 
-def _scored(call: Call, samples: slice, settings: Settings) -> Scored:
-    """Return the scores, not yet scaled, and the values for some samples."""
+def _scored(call: Call, samples: slice, settings: Settings) -> tuple[Array, Array]:
+    """Return the scores, (N, h, T, S), not yet scaled, and the values, (N, h, S, d / h), for some samples."""
     inputs = (_samples_first(x, settings)[samples] for x in call.inputs)
     blocks = zip(inputs, *_packed(call, settings), strict=True)
     projected = (x @ weight.T + bias for x, weight, bias in blocks)
     split = f"n t {settings['order'].replace(',', '')} -> n heads t head_dim"
     queries, keys, values = (rearrange(x, split, heads=settings["heads"]) for x in projected)
-    return Scored(queries @ keys.swapaxes(2, 3), values)
+    return queries @ keys.swapaxes(2, 3), values
 
 
 def _packed(call: Call, settings: Settings) -> tuple[Array, Array]:
@@ -93,13 +93,13 @@ def _blocks(packed: Array, settings: Settings) -> Array:
     return packed.reshape(3, -1, *packed.shape[1:])[[names.index(name) for name in "qkv"]]
 
 
-def _heads(call: Call, scored: Scored, samples: slice, settings: Settings) -> Array:
+def _heads(call: Call, scores: Array, values: Array, samples: slice, settings: Settings) -> Array:
     """Return the outputs of all heads, joined, before the output projection."""
-    weights = _weights(scored.scores * _scale(call, settings), settings)
+    weights = _weights(scores * _scale(call, settings), settings)
     count = _samples_first(call.inputs[0], settings).shape[0]
     kept = dropout.factors(call, (count, *weights.shape[1:]), settings)[samples]
     joined = f"n heads t head_dim -> n t {settings['order'].replace(',', '')}"
-    return rearrange(weights * kept @ scored.values, joined)
+    return rearrange(weights * kept @ values, joined)
 
 
 def _projected(call: Call, heads: Array, settings: Settings) -> Array:
@@ -110,13 +110,6 @@ def _projected(call: Call, heads: Array, settings: Settings) -> Array:
     heads = heads @ (weight if "output" in settings["weight"] else weight.T)
     added = settings["bias"] in ("added", "only the output's") and "out_proj.bias" in call.parameters
     return heads + call.parameters["out_proj.bias"] if added else heads
-
-
-def with_rounded_heads(call: Call, settings: Settings, to: Callable[[Array], Array]) -> Array:
-    """Return the module's output if the heads' outputs are rounded by `to` before the output projection."""
-    all_samples = slice(None)
-    heads = to(_heads(call, _scored(call, all_samples, settings), all_samples, settings))
-    return _samples_first(_projected(call, heads, settings), settings)
 
 
 def _scale(call: Call, settings: Settings) -> float:
@@ -175,7 +168,7 @@ def _scales(call: Call, settings: Settings) -> Iterator[str | float]:
     usual = _scale(call, {**settings, "scale": BY_KEY_DIM})
 
     def predict(_: Call, **trial: Any) -> dict[str, Array]:
-        return {"output": _projected(call, _heads(call, scored, FIRST, trial), trial)}
+        return {"output": _projected(call, _heads(call, *scored, FIRST, trial), trial)}
 
     yield from solve.constant(predict, first, settings, "scale", [usual * start for start in STARTS])
 

@@ -5,7 +5,7 @@ A convolution is a sum over the positions in the kernel, of one matrix product e
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -14,7 +14,7 @@ from parity.core.arrays import Array
 from parity.diagnose.formula import UNSET, Formula, Settings, Trait, choices, choices_if, require
 from parity.diagnose.layers import linear
 from parity.diagnose.layers.activations import FUNCTIONS
-from parity.diagnose.layers.call import Call, far, numbers, parameter, per_channel
+from parity.diagnose.layers.call import Call, numbers, parameter, per_channel, unless_far
 from parity.diagnose.layers.linear import BIASES, TIMES
 
 MODES: Final[dict[str, Literal["constant", "reflect", "wrap", "edge"]]] = {
@@ -43,18 +43,13 @@ def _check(call: Call, is_transposed: bool = False) -> None:
 
 def _conv2d(call: Call, **settings: Any) -> dict[str, Array]:
     require(settings["padding"] in _paddings(call, settings), "a padding that fits the shapes")
-    return _unless_far(_convolved, call, **settings)
+    return {"output": unless_far(_convolved, call, settings, call.output)}
 
 
-def _unless_far(function: Callable[[Call, Array, Settings], Array], call: Call, **settings: Any) -> dict[str, Array]:
-    """Return the output of `function`. Raise NotApplicable as soon as that for the first sample is far off."""
-    require(not far(function(call, call.inputs[0][:1], settings), call.output[:1]), "a first sample that is near")
-    return {"output": function(call, call.inputs[0], settings)}
-
-
-def _convolved(call: Call, x: Array, settings: Settings) -> Array:
-    """Return the convolution of x."""
-    kernel, stride, dilation = _kernel(call, settings), settings["stride"], settings["dilation"]
+def _convolved(call: Call, samples: slice, settings: Settings) -> Array:
+    """Return the convolution of some samples."""
+    x, kernel = call.inputs[0][samples], _kernel(call, settings)
+    stride, dilation = settings["stride"], settings["dilation"]
     groups, count = x.shape[1] // kernel.shape[1], _size(call.output)
     x = np.pad(x, linear.margins(x, settings["padding"]), MODES[settings["padding_mode"]])
     x, kernel = _grouped(x, groups), kernel.reshape(groups, -1, *kernel.shape[1:])
@@ -115,9 +110,9 @@ def _paddings(call: Call, settings: Settings) -> Iterator[tuple[int, ...]]:
     yield from linear.paddings(_size(call.inputs[0]), _size(call.output), window, settings["stride"])
 
 
-def _transposed_convolved(call: Call, x: Array, settings: Settings) -> Array:
-    """Return the transposed convolution of x: every pixel times the kernel, summed up and then cropped."""
-    kernel, stride = _kernel(call, settings), settings["stride"]
+def _transposed_convolved(call: Call, samples: slice, settings: Settings) -> Array:
+    """Return the transposed convolution of some samples: every pixel times the kernel, summed up and then cropped."""
+    x, kernel, stride = call.inputs[0][samples], _kernel(call, settings), settings["stride"]
     groups = call.output.shape[1] // kernel.shape[1]
     x, kernel = _grouped(x, groups), kernel.reshape(groups, -1, *kernel.shape[1:])
     count = _size(x)
@@ -162,35 +157,27 @@ def _crops(size: int, count: int, kernel: int, stride: int) -> list[tuple[int, i
     return list(dict.fromkeys(torch + (same if 0 <= excess < kernel else [])))
 
 
-def _traits(kind: str, weight: str, *where: Trait[Call]) -> tuple[Trait[Call], ...]:
-    """Return the traits of a convolution, with those of its windows in the middle."""
-    return (
-        Trait("weight", weight, _orientations),
-        *where,
-        Trait("bias", f"{kind}.bias", BIASES),
-        Trait("activation", f"{kind}.activation", choices(*FUNCTIONS)),
-    )
-
-
 CONV2D = Formula(
     _conv2d,
-    _traits(
-        "conv2d",
-        "conv2d.weight",
+    (
+        Trait("weight", "conv2d.weight", _orientations),
         Trait("dilation", "conv2d.dilation", choices_if(lambda call: max(_window(call, 1)) > 1, *DILATIONS)),
         Trait("stride", "conv2d.stride", _strides),
         Trait("padding", "conv2d.padding", _paddings),
         Trait("padding_mode", "conv2d.padding_mode", choices(*MODES)),
+        Trait("bias", "conv2d.bias", BIASES),
+        Trait("activation", "conv2d.activation", choices(*FUNCTIONS)),
     ),
     _check,
 )
 CONV_TRANSPOSE2D = Formula(
-    functools.partial(_unless_far, _transposed_convolved),
-    _traits(
-        "conv_transpose",
-        "conv_transpose",
+    lambda call, **settings: {"output": unless_far(_transposed_convolved, call, settings, call.output)},
+    (
+        Trait("weight", "conv_transpose", _orientations),
         Trait("stride", "conv_transpose.stride", _spread_strides),
         Trait("padding", "conv_transpose.padding", _spread_paddings),
+        Trait("bias", "conv_transpose.bias", BIASES),
+        Trait("activation", "conv_transpose.activation", choices(*FUNCTIONS)),
     ),
     functools.partial(_check, is_transposed=True),
 )
