@@ -68,8 +68,8 @@ def _cause(sides: Sides, first: Unequal) -> Cause | None:
     recorded = [side.tensors(first.step, first.replica) for side in sides.both]
     in_step = any(side.trace.manifest.training.own_step for side in sides.both)
     in_optimizer = any(key.endswith(keys.APPLIED) for key in itertools.chain(*recorded))
-    both = [dict(_whole(tensors)) for tensors in recorded]
-    names = sorted(_above_rounding(both[0]) & _above_rounding(both[1]))
+    both = [_applied_gradients(tensors) for tensors in recorded]
+    names = sorted(both[0].keys() & both[1].keys())
     if not names or not (in_step if first.kind == "gradient" else in_optimizer):
         return None
     mine, theirs = (
@@ -80,8 +80,8 @@ def _cause(sides: Sides, first: Unequal) -> Cause | None:
     groups = [names, *([changed] if len(changed) > 1 else [])]  # of one optimizer of several, or of one module
     for group in groups:
         parts = _part(mine, group), _part(theirs, group)
-        clipped = _found(*parts)
-        if not clipped and (turned := _found(*parts[::-1])):
+        clipped = compare_clipping(*parts)
+        if not clipped and (turned := compare_clipping(*parts[::-1])):
             clipped = turned._replace(first=turned.second, second=turned.first)
         if clipped and clipped.first != clipped.second:
             norms = " and ".join(f"{norm(part.gradients.values()):.7g}" for part in parts)
@@ -91,20 +91,15 @@ def _cause(sides: Sides, first: Unequal) -> Cause | None:
     return None
 
 
-def _whole(tensors: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
-    """Yield the parameters' gradients that are applied, without those that are zero."""
-    for key, recorded in tensors.items():
-        kind, name = keys.split(key)
-        array = tensors.get(key + keys.APPLIED, recorded)
-        is_gradient = kind == "gradient" and not name.endswith((keys.LOCAL, *keys.EVIDENCE))
-        if is_gradient and array.dtype.kind == "f" and np.any(array):
-            yield name, array
-
-
-def _above_rounding(gradients: Gradients) -> set[str]:
-    """Return the names of gradients that are more than rounding."""
+def _applied_gradients(tensors: Mapping[str, Array]) -> Gradients:
+    """Return the parameters' gradients that are applied, without those that are zero or nothing but rounding."""
+    gradients = {}
+    for name, recorded in keys.of_kind(tensors, "gradient").items():
+        array = tensors.get(f"gradient/{name}{keys.APPLIED}", recorded)
+        if not name.endswith((keys.LOCAL, *keys.EVIDENCE)) and array.dtype.kind == "f" and np.any(array):
+            gradients[name] = array
     norms = {name: float(np.linalg.norm(array)) for name, array in gradients.items()}
-    return {name for name, length in norms.items() if length > NOISE * max(norms.values())}
+    return {name: gradients[name] for name, length in norms.items() if length > NOISE * max(norms.values())}
 
 
 def _applied(tensors: Mapping[str, Array], gradients: Gradients) -> Applied:
@@ -127,7 +122,7 @@ def _root(tensors: Mapping[str, Array], squares: str, array: Array) -> float:
     return float(np.sqrt(np.sum(tensors.get(f"gradient/{squares}", np.square(array)))))
 
 
-def _found(first: Applied, second: Applied) -> Clipped | None:
+def compare_clipping(first: Applied, second: Applied) -> Clipped | None:
     """Return how both sides have clipped the same gradients; None if no such rules explain them."""
     mine, theirs = first.gradients, second.gradients
     factors = {name: multiple(mine[name], theirs[name]) for name in mine}
@@ -167,11 +162,11 @@ def _by_factor(factors: Mapping[str, float]) -> list[list[str]]:
 
 def _once(names: Sequence[str], gradients: Gradients) -> list[str]:
     """Return the names without those of an equal gradient, as parts of one sum have that Keras holds as one weight."""
-    found: list[str] = []
+    distinct: list[str] = []
     for name in names:
-        if not any(np.array_equal(gradients[name], gradients[other]) for other in found):
-            found.append(name)
-    return found
+        if not any(np.array_equal(gradients[name], gradients[known]) for known in distinct):
+            distinct.append(name)
+    return distinct
 
 
 def _by_value(mine: Gradients, theirs: Gradients, whole_norm: float) -> Clipped | None:
@@ -180,7 +175,7 @@ def _by_value(mine: Gradients, theirs: Gradients, whole_norm: float) -> Clipped 
     within = {name: np.abs(array) < limit * (1 - ROUNDED) for name, array in theirs.items()}
     cut = sum(int((~each).sum()) for each in within.values())
     kept = {name: mine[name][each] for name, each in within.items() if np.any(mine[name][each])}
-    factors = {name: float(np.vdot(one, theirs[name][within[name]]) / np.vdot(one, one)) for name, one in kept.items()}
+    factors = {name: float(np.vdot(own, theirs[name][within[name]]) / np.vdot(own, own)) for name, own in kept.items()}
     if cut < 2 or not factors:  # the largest of all is always at the limit
         return None
     most, least = max(factors.values()), min(factors.values())

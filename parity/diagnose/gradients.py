@@ -125,6 +125,10 @@ def _predict(
     return {"gradient": predicted}
 
 
+def _is_square(gradient: Compared) -> bool:
+    return gradient.other.ndim == 2 and gradient.other.shape[0] == gradient.other.shape[1]
+
+
 def _stopped(staged: bool, gradient: Compared, settings: Settings) -> Iterator[str]:
     """Yield whether a gradient is zero on one side alone; `staged`: of pipeline stages, between which it was lost."""
     yield SAME
@@ -189,15 +193,7 @@ FORMULA: Final[Formula[Compared]] = Formula(
         Trait("sent", "send_recv.gradient", partial(_stopped, True)),
         Trait("kept", "gradient.kept", choices_if(lambda gradient: gradient.before is not None, SAME, *KEPT)),
         Trait("row", "embedding.padding_idx", _rows),
-        Trait(
-            "transposed",
-            "gradient.transposed",
-            choices_if(
-                lambda gradient: gradient.other.shape == gradient.other.T.shape and gradient.other.ndim == 2,
-                False,
-                True,
-            ),
-        ),
+        Trait("transposed", "gradient.transposed", choices_if(_is_square, False, True)),
         Trait("sign", "gradient.sign", choices(1.0, -1.0)),
         Trait("summed_passes", "accumulation.normalisation", times(lambda case: case.accumulate)),
         Trait("scaled_passes", "accumulation.normalisation", times(lambda case: 1 / case.accumulate)),

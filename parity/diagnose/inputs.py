@@ -97,32 +97,25 @@ def _are_ids(tensor: Compared) -> bool:
 def _scales(tensor: Compared, settings: Settings) -> Iterator[float]:
     """Yield factors to try: without a shift, and with one."""
     yield 1.0
-    unscaled, recorded = _unscaled(tensor, settings), tensor.seen["input"].value
-    if _is_solvable(unscaled, recorded):
-        yield float(np.vdot(unscaled, recorded) / np.vdot(unscaled, unscaled))
-        centred = unscaled - unscaled.mean()
-        yield float(np.vdot(centred, recorded) / np.vdot(centred, centred))
+    unscaled, recorded = _unscaled(tensor, settings)
+    for source in (unscaled, unscaled - unscaled.mean()):
+        yield float(np.vdot(source, recorded) / np.vdot(source, source))
 
 
 def _shifts(tensor: Compared, settings: Settings) -> Iterator[float]:
     """Yield the constants to try that may have been added."""
     yield 0.0
-    unscaled, recorded = _unscaled(tensor, settings), tensor.seen["input"].value
-    if _is_solvable(unscaled, recorded):
-        yield float(np.mean(recorded - unscaled * settings["scale"]))
+    unscaled, recorded = _unscaled(tensor, settings)
+    yield float(np.mean(recorded - unscaled * settings["scale"]))
 
 
-def _unscaled(tensor: Compared, settings: Settings) -> Array:
-    return _predict(tensor, **{**settings, "scale": 1.0, "shift": 0.0})["input"]
-
-
-def _is_solvable(unscaled: Array, recorded: Array) -> bool:
-    """Return whether there are enough distinct values to solve for a constant."""
-    return (
-        unscaled.shape == recorded.shape
-        and len(np.unique(unscaled)) >= solve.ENOUGH
-        and np.issubdtype(unscaled.dtype, np.floating)
-    )
+def _unscaled(tensor: Compared, settings: Settings) -> tuple[Array, Array]:
+    """Return what is scaled and shifted, and what was recorded. Raise NotApplicable where too few values differ."""
+    recorded = tensor.seen["input"].value
+    unscaled = _predict(tensor, **{**settings, "scale": 1.0, "shift": 0.0})["input"]
+    require(unscaled.shape == recorded.shape and np.issubdtype(unscaled.dtype, np.floating), "numbers of one shape")
+    require(len(np.unique(unscaled)) >= solve.ENOUGH, "enough distinct values to solve for a constant")
+    return unscaled, recorded
 
 
 FORMULA: Final[Formula[Compared]] = Formula(

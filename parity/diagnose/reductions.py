@@ -110,14 +110,9 @@ def _taken(taken: str, parts: list[Array]) -> Array:
     return parts[int(number)] * (len(parts) if kind == "mean of replica" else 1)
 
 
-def _takes(reduction: Reduction, settings: Settings) -> Iterator[str]:
-    yield "all"
-    if len(reduction.samples) > 1:
-        yield from (
-            f"{kind} {number}"
-            for number in range(len(reduction.samples))
-            for kind in ("mean of replica", "share of replica")
-        )
+def _takes(reduction: Reduction, settings: Settings) -> list[str]:
+    replicas = range(len(reduction.samples)) if len(reduction.samples) > 1 else ()
+    return ["all", *(f"{kind} {number}" for number in replicas for kind in ("mean of replica", "share of replica"))]
 
 
 def _is_clipped(reduction: Reduction) -> bool:

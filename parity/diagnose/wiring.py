@@ -9,7 +9,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,25 +68,12 @@ class Junction:
         return np.random.default_rng(0).integers(0, size, min(PROBES, size))
 
     @functools.cached_property
-    def probes(self) -> "Probes":
-        """Return these elements of all tensors that terms stand for."""
-        held = [(place, array) for place, term in enumerate(self.terms) for array in self.tensors(term)][::-1]
-        places = np.array([place for place, _ in held], np.intp)
-        return Probes(
-            places, np.array([array.flat[self.probed] for _, array in held]).reshape(len(held), len(self.probed))
-        )
-
-    @property
-    def whole(self) -> int:
-        """Return how many of the terms, the first ones, have the tensor's own shape."""
-        return len(self.terms) - len(self.broadcast)
-
-
-class Probes(NamedTuple):
-    """The probed elements of tensors, a row each, the latest first; `places` are those of their terms in `terms`."""
-
-    places: NDArray[np.intp]
-    values: Array
+    def probes(self) -> tuple[NDArray[np.intp], Array]:
+        """Return the probed elements of all tensors, a row each, the latest first, after their terms' numbers."""
+        tensors = [(number, array) for number, term in enumerate(self.terms) for array in self.tensors(term)][::-1]
+        rows = np.array([array.flat[self.probed] for _, array in tensors])
+        numbers = np.array([number for number, _ in tensors], np.intp)
+        return numbers, rows.reshape(len(tensors), len(self.probed))
 
 
 def observe(
@@ -105,7 +92,7 @@ def _repeated(earlier: Mapping[str, Array]) -> dict[str, str]:
     names: dict[str, str] = {}
     for name, array in earlier.items():
         same = first.setdefault(array.reshape(-1)[:PROBES].tobytes(), [])
-        known = next((other for other in same if np.array_equal(earlier[other], array)), None)
+        known = next((candidate for candidate in same if np.array_equal(earlier[candidate], array)), None)
         if known is None:
             same.append(name)
         else:
@@ -186,23 +173,24 @@ def _terms(junction: Junction, settings: Settings) -> Iterator[tuple[str, ...]]:
     if settings["added"] == "position" or not junction.value.size:
         yield from ((name,) for name in junction.terms[::-1])
         return
-    places, values = junction.probes
-    target = junction.value.flat[junction.probed]
-    for rows in _arranged(places, junction.whole, settings["operation"] in ORDERED):
+    numbers, values = junction.probes
+    target, whole = junction.value.flat[junction.probed], len(junction.terms) - len(junction.broadcast)
+    for rows in _rows_of_sums(numbers, whole, settings["operation"] in ORDERED):
         fitting = _fit([values[each] for each in rows], target, settings)
-        sums = np.stack([places[each[fitting]] for each in rows], axis=1)
+        sums = np.stack([numbers[each[fitting]] for each in rows], axis=1)
         for terms in dict.fromkeys(map(tuple, sums.tolist())):
             yield tuple(junction.terms[number] for number in terms)
 
 
-def _arranged(places: NDArray[np.intp], whole: int, are_ordered: bool) -> Iterator[tuple[NDArray[np.intp], ...]]:
+def _rows_of_sums(terms: NDArray[np.intp], whole: int, are_ordered: bool) -> Iterator[tuple[NDArray[np.intp], ...]]:
     """Yield the rows of the terms of sums, the smallest and latest sums first, some at a time: an array for each term.
 
-    At least one term of a sum has the full shape, and one is among the latest. Unless they are ordered, terms stand in
-    the order in which they were recorded, those that are broadcast behind the others, as programs write them.
+    At least one term of a sum has the full shape (the first `whole` ones), and one is among the latest. Unless they are
+    ordered, terms stand in the order in which they were recorded, those that are broadcast behind the others, as
+    programs write them.
     """
-    yield (np.flatnonzero(places < whole),)
-    later, earlier = places[:, None], places[None]
+    yield (np.flatnonzero(terms < whole),)
+    later, earlier = terms[:, None], terms[None]
     is_sum = (later != earlier if are_ordered else later > earlier) & (np.minimum(later, earlier) < whole)
     is_sum[LATEST:, LATEST:] = False
     first, second = np.nonzero(is_sum)

@@ -96,17 +96,16 @@ def _cut(array: Array, switches: Switches) -> list[Array]:
     return np.array_split(array, switches.parts) if array.ndim else [array] * switches.parts
 
 
-def observe_low(side: Side, layer: Layer, module: str) -> Call | None:
-    """Return the first call of a module in the first step of the low run."""
+def observe_low(side: Side, layer: Layer, high: Call) -> Call | None:
+    """Return the call of the low run that is a module's first call in the high run; None if it was not recorded."""
     low, initial = side.tensors(0, 0, "low"), side.tensors(None, 0, "low")
-    high = observe(side, layer, module, 0, 0, 0)
-    output, calls = low.get(f"activation/{module}"), tuple(_calls(low, layer, module))
-    if high is None or output is None or not calls:
+    output, calls = low.get(f"activation/{high.name}"), tuple(_calls(low, layer, high.name))
+    if output is None or not calls:
         return None
     return high._replace(
         calls=calls,
-        parameters=_within(initial, "parameter", module),
-        buffers=_within(initial, "buffer", module),
+        parameters=_within(initial, "parameter", high.name),
+        buffers=_within(initial, "buffer", high.name),
         replicas=calls[:1],
         seen={"output": seen(output)},
     )
