@@ -112,7 +112,8 @@ def _diagnosed(compared: Comparison, reference: Trace, candidate: Trace, told: T
     # ten times as long as one thread.
     with threadpool_limits(1, "blas"), np.errstate(all="ignore"):
         result.first_divergence = _first_divergence(result.first_divergence, layout, sides)
-        answers = without_moved([(ask, ask.answer or _compared(ask)) for ask in _questions(sides)])
+        asked = (ask for topic in TOPICS for ask in topic(sides) if None not in ask.both)
+        answers = without_moved([(ask, _answer(ask)) for ask in asked])
         # What float32 cannot see comes after what it can.
         visible = [each for each in answers if not (each[1].hidden and result.verdict == "diverged")]
         result.first_divergence = _behind_update(result.first_divergence, compared.update, visible, sides)
@@ -125,7 +126,7 @@ def _diagnosed(compared: Comparison, reference: Trace, candidate: Trace, told: T
         same=frozenset(ask.tensor for ask, answer in answers if answer.same),
         failed=frozenset(ask.tensor for ask in failed),
         first=first,
-        replayed=Replayed(sides, answers),
+        replayed=Replayed(sides, [(ask, answer.settings) for ask, answer in answers if ask.kind == keys.UPDATE]),
         noisier=compared.noisier,
     )
 
@@ -141,14 +142,8 @@ def _sides(compared: Comparison, reference: Trace, candidate: Trace) -> Sides:
     return Sides(mine, theirs, compared.unequal, compared.noisier)
 
 
-def _questions(sides: Sides) -> Iterator[Question]:
-    """Yield all questions for which both sides have recorded what is needed."""
-    asked = (question for topic in TOPICS for question in topic(sides))
-    yield from (question for question in asked if not any(observation is None for observation in question.both))
-
-
-def _compared(question: Question) -> Explained:
-    return explain.guarded(lambda: explain.compare(question.formula, *question.both))
+def _answer(question: Question) -> Explained:
+    return explain.guarded(lambda: question.answer or explain.compare(question.formula, *question.both))
 
 
 def _causes(
@@ -164,7 +159,7 @@ def _causes(
         named["layout"] = placements
     new = [kind for kind, causes in named.items() if not told.issuperset(map(_name, causes))]
     if first and _phase(first) not in (*new, *unknown, *errors):
-        tensor = sides.reference.compared(first.step, first.replica).get(keys.key(first.kind, first.name))
+        tensor = sides.reference.file(first.step, first.replica).compared.get(keys.key(first.kind, first.name))
         why = entries.SUMMARISED if isinstance(tensor, Summary) else entries.UNCOVERED
         unknown[_phase(first)] = [entries.unknown(first.name, names, why=why)]
     for kind, causes in named.items():
@@ -237,10 +232,9 @@ def _first_divergence(first: Divergence | None, layout: LayoutCheck, sides: Side
     if first is not None:
         modules = sides.reference.modules
         first = place.responsible_module(place.start_of_noise(first, sides.noisier), sides.unequal, modules)
-        compared = sides.reference.compared(first.step, first.replica)
-        unshared = sides.reference.made_by_functions(first.step, first.replica) - compared.keys()
-        recorded = sides.reference.recorded(first.step, first.replica)
-        first = place.unless_untold(first, unshared, recorded, modules)
+        file = sides.reference.file(first.step, first.replica)
+        unshared = sides.reference.made_by_functions(first.step, first.replica) - file.compared.keys()
+        first = place.unless_untold(first, unshared, file.recorded, modules)
         return place.with_module(first, sides.reference.classes)
     return place.by_layout(layout.differences[0]) if layout.differences else None
 
@@ -254,7 +248,8 @@ def _behind_update(
     """
     if first is None or update is None or not first.step or first.kind not in gradients.FORWARD_PASS:
         return first
-    is_recorded = any(key.startswith("parameter/") for key in sides.reference.recorded(first.step - 1, first.replica))
+    before = sides.reference.file(first.step - 1, first.replica).recorded
+    is_recorded = any(key.startswith("parameter/") for key in before)
     does_otherwise = any(ask.kind == keys.UPDATE and answer.changes for ask, answer in answers)
     return update if does_otherwise and not is_recorded else first
 

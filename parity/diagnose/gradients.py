@@ -92,7 +92,7 @@ def _vanishes(side: Side, other: Side, gradient: Unequal) -> bool:
     gradient, though backward reaches them.
     """
     scope = gradient.name.rpartition(".")[0].rpartition(".")[0]
-    mine, theirs = (each.recorded(gradient.step, gradient.replica) for each in (side, other))
+    mine, theirs = (each.file(gradient.step, gradient.replica).recorded for each in (side, other))
     prefixes = tuple(keys.key(kind, f"{scope}." if scope else "") for kind in FORWARD)
     near = (key for key in mine.keys() & theirs.keys() if key.startswith(prefixes))
     return any(_is_zero(mine[key]) and not _is_zero(theirs[key]) for key in near)

@@ -26,12 +26,12 @@ OF_EACH = 2  # parameters to ask about for each number of axes (matrices and mor
 LARGEST = 1 << 16  # elements; larger parameters are asked about only if there are too few others
 
 
-class _File(NamedTuple):
-    """What a file holds: all of it, what has a counterpart on the other side, and of that the whole tensors."""
+class File(NamedTuple):
+    """What one file of a trace holds."""
 
     recorded: Tensors
-    compared: Tensors
-    whole: Tensors
+    compared: Tensors  # what has a counterpart on the other side, summaries included
+    whole: Tensors  # of that, the whole tensors
 
 
 class Side:
@@ -54,7 +54,7 @@ class Side:
         self._is_comparable, self._same = is_comparable, same or {}
         self.modules, self.classes = trace.manifest.modules, trace.manifest.classes
         self.replicas = range(trace.replicas)
-        self._opened: dict[tuple[int | None, int, str], _File] = {}  # by step, replica and run
+        self._opened: dict[tuple[int | None, int, str], File] = {}  # by step, replica and run
 
     @functools.cached_property
     def parameters(self) -> dict[str, Array]:
@@ -63,17 +63,10 @@ class Side:
 
     def tensors(self, step: int | None, replica: int = 0, run: str = "high") -> Tensors:
         """Return a step's whole tensors on a replica, without summaries; None is the state before step 0."""
-        return self._file(step, replica, run).whole
+        return self.file(step, replica, run).whole
 
-    def compared(self, step: int | None, replica: int = 0, run: str = "high") -> Tensors:
-        """Return everything that a step recorded and that has a counterpart on the other side, summaries included."""
-        return self._file(step, replica, run).compared
-
-    def recorded(self, step: int | None, replica: int = 0, run: str = "high") -> Tensors:
-        """Return what a step recorded, those tensors included that have no counterpart on the other side."""
-        return self._file(step, replica, run).recorded
-
-    def _file(self, step: int | None, replica: int, run: str) -> _File:
+    def file(self, step: int | None, replica: int = 0, run: str = "high") -> File:
+        """Return what a step recorded on a replica; None is the state before step 0."""
         file = step, replica, run
         if file not in self._opened:
             stem = keys.step_file(step)
@@ -83,18 +76,18 @@ class Side:
             aliased = {key: compared[target] for key, target in aliases.items() if target in compared}
             compared |= {key: array for key, array in aliased.items() if key not in compared}
             whole = {key: array for key, array in compared.items() if not isinstance(array, Summary)}
-            self._opened[file] = _File(recorded, compared, whole)
+            self._opened[file] = File(recorded, compared, whole)
         return self._opened[file]
 
     def made_by_functions(self, step: int | None, replica: int = 0) -> set[str]:
         """Return the keys of those inputs of modules that are not what another module returned."""
         aliases = self._same.get(f"high/rank-{replica}/{keys.step_file(step)}", {})
-        inputs = {key for key in self.recorded(step, replica) if key.startswith(keys.key("input", ""))}
+        inputs = {key for key in self.file(step, replica).recorded if key.startswith(keys.key("input", ""))}
         return {key for key in inputs if not aliases.get(key, key).startswith(keys.key("activation", ""))}
 
     def lacks(self, unequal: Unequal) -> bool:
         """Return whether this side lacks a tensor; a gradient that does not arrive is recorded as zeros by a pair."""
-        tensor = self.compared(unequal.step, unequal.replica).get(keys.key(unequal.kind, unequal.name))
+        tensor = self.file(unequal.step, unequal.replica).compared.get(keys.key(unequal.kind, unequal.name))
         is_pair = isinstance(self.case.model, Pair)
         return tensor is None or (is_pair and unequal.kind == "gradient" and not np.any(tensor))
 

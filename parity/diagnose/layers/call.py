@@ -62,9 +62,10 @@ def observe(side: Side, layer: Layer, module: str, number: int, step: int, repli
     output = side.value(keys.key("activation", module, number), step, replica)
     calls = _calls(side.tensors(step, replica), layer, module)[number:]
     state = _state(side, step, replica)
-    own = {key: array for key, array in side.recorded(None).items() if key.partition("/")[2].startswith(f"{module}.")}
+    initial = side.file(None).recorded.items()
+    own = [array for key, array in initial if key.partition("/")[2].startswith(f"{module}.")]
     # Parameters or buffers that were not recorded as they were, or not whole.
-    lacks_state = bool(own) and (not state or any(isinstance(array, Summary) for array in own.values()))
+    lacks_state = bool(own) and (not state or any(isinstance(array, Summary) for array in own))
     if output is None or not calls or lacks_state:
         return None
     switches = side.trace.manifest.side
