@@ -6,7 +6,7 @@ value, each element is cut off at the limit (clip_grad_value_, clipvalue).
 """
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from parity.core.arrays import Array
 from parity.diagnose.entries import entry
 from parity.diagnose.gradients import precedes
 from parity.diagnose.solve import multiple, norm
-from parity.diagnose.topic import Sides
+from parity.diagnose.topic import Sides, repeated
 from parity.results import Cause
 from parity.trace import keys
 from parity.verdict.traces import Unequal
@@ -137,7 +137,11 @@ def compare_clipping(first: Applied, second: Applied) -> Clipped | None:
     if max(known) - min(known) <= EXACT * max(known):
         return _of_one_factor(max(known), first, second)
     below, *clipped = _by_factor({name: factor or 0.0 for name, factor in factors.items()})
-    limits = [float(np.linalg.norm([first.norms[name] for name in _once(group, mine)])) for group in (below, *clipped)]
+    limits = []
+    for group in (below, *clipped):
+        # Parts of one sum have equal gradients, and Keras holds them as one weight.
+        copies = repeated({name: mine[name] for name in group})
+        limits.append(float(np.linalg.norm([first.norms[name] for name in group if name not in copies])))
     limit, others = limits[-1], limits[1:]
     if max(others) - min(others) > ROOM * limit:
         return None
@@ -158,15 +162,6 @@ def _by_factor(factors: Mapping[str, float]) -> list[list[str]]:
         else:
             groups.append([name])
     return groups
-
-
-def _once(names: Sequence[str], gradients: Gradients) -> list[str]:
-    """Return the names without those of an equal gradient, as parts of one sum have that Keras holds as one weight."""
-    distinct: list[str] = []
-    for name in names:
-        if not any(np.array_equal(gradients[name], gradients[known]) for known in distinct):
-            distinct.append(name)
-    return distinct
 
 
 def _by_value(mine: Gradients, theirs: Gradients, whole_norm: float) -> Clipped | None:

@@ -136,9 +136,8 @@ def _sides(compared: Comparison, reference: Trace, candidate: Trace) -> Sides:
     is_comparable = comparable(candidate.manifest.mapping, candidate.manifest.matching)
     aliases = reference.manifest.aliases if candidate.manifest.matching else None
     names = side_names(reference, candidate)
-    mine, theirs = (
-        Side(name, trace, is_comparable, aliases) for name, trace in zip(names, (reference, candidate), strict=True)
-    )
+    mine = Side(names[0], reference, is_comparable, aliases)
+    theirs = Side(names[1], candidate, is_comparable, aliases)
     return Sides(mine, theirs, compared.unequal, compared.noisier)
 
 

@@ -45,12 +45,8 @@ def questions(sides: Sides) -> Iterator[Question]:
 
 def observe(side: Side, size: int) -> Samples | None:
     """Return the samples of every step of every replica, concatenated; None where none were recorded."""
-    drawn = [
-        side.tensors(step, replica)["sample/indices"]
-        for replica in side.replicas
-        for step in range(side.case.steps)
-        if "sample/indices" in side.tensors(step, replica)
-    ]
+    files = (side.tensors(step, replica) for replica in side.replicas for step in range(side.case.steps))
+    drawn = [file["sample/indices"] for file in files if "sample/indices" in file]
     return Samples(size, side.case, {"indices": seen(joined(drawn))}) if drawn else None
 
 
@@ -87,7 +83,10 @@ def _plan(
             if len(step[0]) >= whole
         )
     else:
-        dealer = (_parts(case, KEPT[kept](batch), dealt) for batch in _batches(case, drawn))
+        dealer = (
+            _in_turn(batch, case.replicas) if dealt == IN_TURN else devices.split(batch, case)
+            for batch in map(KEPT[kept], _batches(case, drawn))
+        )
     plan = list(itertools.islice(dealer, first, first + case.steps))
     return plan[:1] * len(plan) if steps == "the first step's samples again" else plan
 
@@ -111,11 +110,6 @@ def _batches(case: schema.Case, epochs: Iterator[Indices]) -> Iterator[Indices]:
             row = np.concatenate([row, next(epochs)])
         yield row[: case.data.batch]
         row = row[case.data.batch :]
-
-
-def _parts(case: schema.Case, batch: Indices, dealt: str) -> Step:
-    """Return a batch divided among the replicas."""
-    return _in_turn(batch, case.replicas) if dealt == IN_TURN else devices.split(batch, case)
 
 
 def _sampler(case: schema.Case, epochs: Iterator[Indices], dealt: str, padding: str) -> Iterator[Step]:

@@ -11,14 +11,13 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from parity.core.arrays import Array
-from parity.diagnose.formula import Observation
+from parity.diagnose.formula import Observation, Settings
 
 ROUNDS: Final = 20
 HALVINGS: Final = 4  # how often a step that makes the residuals larger is halved
 SLOW: Final = 0.8  # fraction of the sum of squares left by a step above which the iteration is given up
 APART: Final = 2.0**-20  # of the largest element: what rounding leaves between an array and a multiple of it
 ENOUGH: Final = 8  # values that must depend on a constant; fewer are fitted by chance
-Settings = dict[str, Any]
 
 
 class Point(NamedTuple):

@@ -24,6 +24,7 @@ from parity.verdict.traces import Unequal
 MOST_SEEN = 1 << 21  # elements of a tensor that is examined: the search for an explanation makes a dozen copies
 OF_EACH = 2  # parameters to ask about for each number of axes (matrices and more, vectors, scalars)
 LARGEST = 1 << 16  # elements; larger parameters are asked about only if there are too few others
+COMPARED_FIRST = 64  # elements by which most arrays that differ are told apart
 
 
 class File(NamedTuple):
@@ -150,6 +151,21 @@ def numbered(tensors: Tensors, kind: str, name: str) -> list[Array]:
     return calls
 
 
+def repeated(arrays: Mapping[str, Array]) -> dict[str, str]:
+    """Return, for each array that equals an earlier one, the name of the first such array, by name."""
+    first: dict[bytes, list[str]] = {}
+    names: dict[str, str] = {}
+    for name, array in arrays.items():
+        beginning = array.reshape(-1)[:COMPARED_FIRST] + 0  # of a negative zero, that makes a positive one
+        alike = first.setdefault(beginning.tobytes(), [])
+        known = next((candidate for candidate in alike if np.array_equal(arrays[candidate], array)), None)
+        if known is None:
+            alike.append(name)
+        else:
+            names[name] = known
+    return names
+
+
 def joined(arrays: list[Array]) -> Array:
     """Return all values of the arrays in one flat array, as float64 if the dtypes differ."""
     dtype = arrays[0].dtype if len({array.dtype for array in arrays}) == 1 else np.float64
@@ -185,11 +201,6 @@ def most_informative(sides: Sides, candidates: list[Unequal]) -> list[Unequal]:
     once = {tensor.name: tensor for tensor in reversed(candidates)}
     arrays = {name: sides.reference.parameters.get(name.removesuffix(keys.LOCAL)) for name in once}
     known = {name: array for name, array in arrays.items() if array is not None}
-    ordered = sorted(known, key=lambda name: _by_information(known[name].size))
+    ordered = sorted(known, key=lambda name: (max(known[name].size, LARGEST), -known[name].size))
     by_axes = grouped(ordered, lambda name: min(known[name].ndim, 2))
     return [once[name] for count in (2, 1, 0) for name in by_axes.get(count, [])[:OF_EACH]]
-
-
-def _by_information(size: int) -> tuple[bool, int]:
-    """Return a sort key: the largest first, then those above LARGEST elements, the smallest of them first."""
-    return size > LARGEST, size if size > LARGEST else -size

@@ -20,7 +20,7 @@ from parity.core.precision import dtype
 from parity.diagnose import solve
 from parity.diagnose.formula import UNSET, Formula, NotApplicable, Seen, Settings, Trait, choices, require
 from parity.diagnose.layers import activations
-from parity.diagnose.topic import Side, Sides
+from parity.diagnose.topic import Side, Sides, repeated
 
 PROBES: Final = 64  # elements on which sums are tried
 SETS: Final = 1 << 12  # sums that are tried at a time
@@ -82,22 +82,8 @@ def observe(
     """Return a tensor between modules on both sides, with those recorded before it that are `chosen` of all."""
     recorded = (_recorded(side, key, step, replica) for side in sides.both)
     reference, candidate = (junction and chosen(junction) for junction in recorded)
-    names = _repeated(reference.earlier) if reference else {}
+    names = repeated(reference.earlier) if reference else {}
     return reference and replace(reference, names=names), candidate and replace(candidate, names=names)
-
-
-def _repeated(earlier: Mapping[str, Array]) -> dict[str, str]:
-    """Return, for each tensor that equals an earlier one, the name of the first such tensor, by name."""
-    first: dict[bytes, list[str]] = {}
-    names: dict[str, str] = {}
-    for name, array in earlier.items():
-        same = first.setdefault(array.reshape(-1)[:PROBES].tobytes(), [])
-        known = next((candidate for candidate in same if np.array_equal(earlier[candidate], array)), None)
-        if known is None:
-            same.append(name)
-        else:
-            names[name] = known
-    return names
 
 
 def _recorded(side: Side, key: str, step: int, replica: int) -> Junction | None:

@@ -6,7 +6,7 @@ the samples come first, because a single sample is enough to reject settings tha
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -150,13 +150,11 @@ def _fully_masked(call: Call, settings: Settings) -> tuple[str, ...]:
     return ("NaN", "zeros", "mean") if settings["mask"] == STRICT else ("NaN",)
 
 
-def _counts(call: Call, settings: Settings) -> Iterator[int]:
-    """Yield the number of heads of the case's model and some others; any that divides d if the case does not say."""
+def _counts(call: Call, settings: Settings) -> list[int]:
+    """Return the number of heads of the case's model and some others; any that divides d if the case does not say."""
     d, heads = call.inputs[0].shape[-1], call.case.model.heads
-    likely: Iterable[int] = range(1, d + 1)
-    if heads:
-        likely = (heads, 2 * heads, heads // 2, 1)
-    yield from (count for count in likely if count and d % count == 0)
+    likely = (heads, 2 * heads, heads // 2, 1) if heads else range(1, d + 1)
+    return [count for count in likely if count and d % count == 0]
 
 
 def _scales(call: Call, settings: Settings) -> Iterator[str | float]:

@@ -133,10 +133,9 @@ def _cropped(whole: Array, padding: tuple[int, ...], size: tuple[int, int]) -> A
 
 
 def _spread_strides(call: Call, settings: Settings) -> list[int]:
-    size, kernel = _size(call.inputs[0]), _size(call.parameters["weight"])
-    axes = list(zip(size, _size(call.output), kernel, strict=True))
-    fitting = [stride for stride in range(1, linear.MOST + 1) if all(_crops(*axis, stride) for axis in axes)]
-    return sorted(fitting, key=lambda stride: abs(stride - axes[0][1] / axes[0][0]))
+    ratio = _size(call.output)[0] / _size(call.inputs[0])[0]
+    fitting = (stride for stride in range(1, linear.MOST + 1) if any(_spread_paddings(call, {"stride": stride})))
+    return sorted(fitting, key=lambda stride: abs(stride - ratio))
 
 
 def _spread_paddings(call: Call, settings: Settings) -> Iterator[tuple[int, ...]]:
