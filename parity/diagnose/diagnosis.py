@@ -51,7 +51,7 @@ TOPICS: Final[tuple[Topic, ...]] = (
     gradients.questions,
     optimizers.questions,
 )
-Told = frozenset[tuple[str, str]]  # causes that are known already, by id and place
+CauseKeys = frozenset[tuple[str, str]]  # causes that are known already, by id and place
 
 
 class Examined(NamedTuple):
@@ -69,17 +69,12 @@ class Examined(NamedTuple):
     noisier: Mapping[str, list[str]] = {}
 
 
-def explained(reference: Trace, candidate: Trace) -> CaseResult:
-    """Return the verdict on a case; unless it is a match, with the first module that differs and the causes."""
-    return examined(reference, candidate).result
-
-
 def examined(reference: Trace, candidate: Trace) -> Examined:
-    """Return the verdict on a case as `explained` does, with the evidence for every tensor that differs."""
+    """Return the verdict on a case; unless it is a match, with the first module that differs and the causes."""
     compared = compare_traces(reference, candidate)
     if compared.result.verdict == "match" and not compared.result.findings:
         return Examined(compared.result, compared.unequal)
-    return _diagnosed(compared, reference, candidate)
+    return _diagnose(compared, reference, candidate)
 
 
 def examined_beyond(
@@ -91,19 +86,19 @@ def examined_beyond(
     `verdict` is that on what differs all the same, and `first` the first such difference.
     """
     result = known.result
-    told = frozenset(map(_name, result.causes))
+    reported = frozenset(map(_name, result.causes))
     beyond = replace(result, verdict=verdict, first_divergence=first, causes=[])
-    found = _diagnosed(Comparison(beyond, known.unequal, dict(known.noisier)), reference, candidate, told)
+    found = _diagnose(Comparison(beyond, known.unequal, dict(known.noisier)), reference, candidate, reported)
     result.verdict, result.first_divergence = verdict, beyond.first_divergence
     result.reason = beyond.first_divergence.reason if beyond.first_divergence else ""
-    places = {where for _, where in told}
-    new = [cause for cause in beyond.causes if _name(cause) not in told]
+    places = {where for _, where in reported}
+    new = [cause for cause in beyond.causes if _name(cause) not in reported]
     result.causes += [cause for cause in new if cause.id != UNKNOWN or cause.where not in places]
     return found._replace(result=result)
 
 
-def _diagnosed(compared: Comparison, reference: Trace, candidate: Trace, told: Told = frozenset()) -> Examined:
-    """Complete a comparison's result (in place); `told` are causes that do not explain the first divergence."""
+def _diagnose(compared: Comparison, reference: Trace, candidate: Trace, reported: CauseKeys = frozenset()) -> Examined:
+    """Complete a comparison's result (in place); `reported` are causes that do not explain the first divergence."""
     result, layout = compared.result, compared.result.layout
     assert layout
     sides = _sides(compared, reference, candidate)
@@ -117,7 +112,7 @@ def _diagnosed(compared: Comparison, reference: Trace, candidate: Trace, told: T
         # What float32 cannot see comes after what it can.
         visible = [each for each in answers if not (each[1].hidden and result.verdict == "diverged")]
         result.first_divergence = _behind_update(result.first_divergence, compared.update, visible, sides)
-        result.causes = list(_causes(visible, sides, layout, result.first_divergence, told))
+        result.causes = list(_causes(visible, sides, layout, result.first_divergence, reported))
     failed = (ask for ask, answer in answers if answer.known and not (answer.same or answer.changes or ask.is_later))
     return Examined(
         result,
@@ -146,7 +141,7 @@ def _answer(question: Question) -> Explained:
 
 
 def _causes(
-    answers: list[Answer], sides: Sides, layout: LayoutCheck, first: Divergence | None, told: Told
+    answers: list[Answer], sides: Sides, layout: LayoutCheck, first: Divergence | None, reported: CauseKeys
 ) -> Iterator[Cause]:
     """Yield all causes: those that have a name, then those that are unknown, then mistakes in formulas."""
     names = sides.names
@@ -156,7 +151,7 @@ def _causes(
     )
     if placements := list(entries.layout_causes(layout, names, bool(named))):
         named["layout"] = placements
-    new = [kind for kind, causes in named.items() if not told.issuperset(map(_name, causes))]
+    new = [kind for kind, causes in named.items() if not reported.issuperset(map(_name, causes))]
     if first and _phase(first) not in (*new, *unknown, *errors):
         tensor = sides.reference.file(first.step, first.replica).compared.get(keys.key(first.kind, first.name))
         why = entries.SUMMARISED if isinstance(tensor, Summary) else entries.UNCOVERED
@@ -255,8 +250,6 @@ def _behind_update(
 
 def _phase(first: Divergence) -> str:
     """Return the kind of question that explains the first divergence."""
-    if first.kind == "buffer":
-        return "activation"
-    if first.kind == "optimizer_state" or (first.kind == "parameter" and first.step is not None):
+    if first.kind == "parameter" and first.step is not None:
         return keys.UPDATE
-    return first.kind
+    return {"buffer": "activation", "optimizer_state": keys.UPDATE}.get(first.kind, first.kind)

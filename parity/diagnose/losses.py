@@ -114,21 +114,16 @@ def _cross_entropy(
         for _ in range(softmaxes - 1):
             logits = np.exp(log_softmax(logits, -1))
         logs = _clipped(_logarithms(logits, taken_for), floor) / BASES[base]
-        chosen, classes = _chosen(logs, target), logs.shape[-1]
+        ids, classes = target.astype(np.int64), logs.shape[-1]
+        require(logs.shape[:-1] == target.shape, "a class for each output")
+        require(bool((ids >= -classes).all() and (ids < classes).all()), f"{classes} classes")
+        chosen = np.take_along_axis(logs, ids[..., None], -1)[..., 0]
         rest = logs.mean(-1) if shared == ALL else (logs.sum(-1) - chosen) / max(classes - 1, 1)
         terms = -(1 - smoothing) * chosen - smoothing * rest
         valid = (target != 0) if ignored != "none" else np.ones(target.shape, bool)
         counted = valid if ignored == "class 0, mean over the others" else np.ones(target.shape)
         values.append(_reduced(loss, terms * valid, counted, **reduction))
     return {"loss": np.asarray(values)}
-
-
-def _chosen(logs: Array, target: Array) -> Array:
-    """Return the logarithm of the probability of each target's class."""
-    classes, count = target.astype(np.int64), logs.shape[-1]
-    require(logs.shape[:-1] == target.shape, "a class for each output")
-    require(bool((classes >= -count).all() and (classes < count).all()), f"{count} classes")
-    return np.asarray(np.take_along_axis(logs, classes[..., None], -1)[..., 0])
 
 
 def _logarithms(outputs: Array, taken_for: str) -> Array:

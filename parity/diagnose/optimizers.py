@@ -14,7 +14,7 @@ from parity.config import schema
 from parity.config.pair import SPARSE
 from parity.core.arrays import reproduced
 from parity.diagnose import entries, explain, optimizer_steps, solve
-from parity.diagnose.explain import Change, Explained
+from parity.diagnose.explain import Change
 from parity.diagnose.formula import Formula, Settings, Trait, choices, choices_if, require, usually
 from parity.diagnose.optimizer_steps import DIRECTION, Rule, replay
 from parity.diagnose.topic import Question, Side, Sides, most_informative
@@ -62,14 +62,10 @@ def _known(sides: Sides, tensor: Unequal, name: str) -> Question | None:
     answer = explain.guarded(lambda: optimizer_steps.explained_by_settings(named, reference, candidate))
     is_own = any(side.trace.manifest.training.own_step for side in sides.both)
     if answer and is_own and not reproduced(candidate.gradients[0], reference.gradients[0]):
-        answer = _without_decay(answer)
+        # The user's step may have added a weight decay to its gradients.
+        changes = tuple(each for each in answer.changes if not _is_one_sided_decay(each))
+        answer = answer._replace(changes=changes, same=answer.same or (bool(answer.changes) and not changes))
     return Question(keys.UPDATE, name, named, (reference, candidate), answer=answer) if answer else None
-
-
-def _without_decay(answer: Explained) -> Explained:
-    """Return an answer without a weight decay of one side alone, which the user's step may add to its gradients."""
-    changes = tuple(each for each in answer.changes if not _is_one_sided_decay(each))
-    return answer._replace(changes=changes, same=answer.same or (bool(answer.changes) and not changes))
 
 
 def _is_one_sided_decay(change: Change) -> bool:

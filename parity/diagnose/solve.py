@@ -57,7 +57,8 @@ def constant(
         step = _step(at, point)
         if step is None:
             return
-        nearer = _nearer(at, point, step)
+        candidates = (at(point.value + step * 0.5**halving) for halving in range(HALVINGS))
+        nearer = next((candidate for candidate in candidates if candidate.size < point.size), None)
         if nearer is None:
             break
         slow, point = nearer.size > SLOW * point.size, nearer
@@ -110,12 +111,3 @@ def _step(at: Callable[[float], Point], point: Point) -> float | None:
     if np.count_nonzero(slope) < ENOUGH or not steepness or not np.isfinite(point.size):
         return None
     return -float(slope @ point.residuals) / steepness
-
-
-def _nearer(at: Callable[[float], Point], point: Point, step: float) -> Point | None:
-    """Return the point after a step, halved until the residuals shrink; None if they never do."""
-    for halving in range(HALVINGS):
-        candidate = at(point.value + step * 0.5**halving)
-        if candidate.size < point.size:
-            return candidate
-    return None

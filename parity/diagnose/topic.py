@@ -4,7 +4,6 @@ A topic is a function `questions(sides)` in the file of its formula; diagnosis.p
 needs of the traces it puts together itself, as its own observation.
 """
 
-import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -56,11 +55,6 @@ class Side:
         self.modules, self.classes = trace.manifest.modules, trace.manifest.classes
         self.replicas = range(trace.replicas)
         self._opened: dict[tuple[int | None, int, str], File] = {}  # by step, replica and run
-
-    @functools.cached_property
-    def parameters(self) -> dict[str, Array]:
-        """Return the parameters of replica 0 before the first step, by name."""
-        return keys.of_kind(self.tensors(None), "parameter")
 
     def tensors(self, step: int | None, replica: int = 0, run: str = "high") -> Tensors:
         """Return a step's whole tensors on a replica, without summaries; None is the state before step 0."""
@@ -199,7 +193,8 @@ Topic = Callable[[Sides], Iterator[Question]]
 def most_informative(sides: Sides, candidates: list[Unequal]) -> list[Unequal]:
     """Return a few parameters' tensors, each once: some matrices, vectors and scalars, the largest quick ones first."""
     once = {tensor.name: tensor for tensor in reversed(candidates)}
-    arrays = {name: sides.reference.parameters.get(name.removesuffix(keys.LOCAL)) for name in once}
+    parameters = keys.of_kind(sides.reference.tensors(None), "parameter")
+    arrays = {name: parameters.get(name.removesuffix(keys.LOCAL)) for name in once}
     known = {name: array for name, array in arrays.items() if array is not None}
     ordered = sorted(known, key=lambda name: (max(known[name].size, LARGEST), -known[name].size))
     by_axes = grouped(ordered, lambda name: min(known[name].ndim, 2))

@@ -62,18 +62,16 @@ class Junction:
         return list(dict.fromkeys([*(self.names.get(name, name) for name in self.earlier), *self.broadcast]))
 
     @functools.cached_property
-    def probed(self) -> Array:
-        """Return the indices of the elements on which sums are tried."""
-        size = self.value.size
-        return np.random.default_rng(0).integers(0, size, min(PROBES, size))
+    def probes(self) -> tuple[NDArray[np.intp], Array, Array]:
+        """Return the elements on which sums are tried: of all tensors, a row each, the latest first, and of the whole.
 
-    @functools.cached_property
-    def probes(self) -> tuple[NDArray[np.intp], Array]:
-        """Return the probed elements of all tensors, a row each, the latest first, after their terms' numbers."""
+        Before them stand the numbers of the rows' terms.
+        """
+        size = self.value.size
+        probed = np.random.default_rng(0).integers(0, size, min(PROBES, size))
         tensors = [(number, array) for number, term in enumerate(self.terms) for array in self.tensors(term)][::-1]
-        rows = np.array([array.flat[self.probed] for _, array in tensors])
-        numbers = np.array([number for number, _ in tensors], np.intp)
-        return numbers, rows.reshape(len(tensors), len(self.probed))
+        rows = np.array([array.flat[probed] for _, array in tensors]).reshape(len(tensors), len(probed))
+        return np.array([number for number, _ in tensors], np.intp), rows, self.value.flat[probed]
 
 
 def observe(
@@ -159,8 +157,8 @@ def _terms(junction: Junction, settings: Settings) -> Iterator[tuple[str, ...]]:
     if settings["added"] == "position" or not junction.value.size:
         yield from ((name,) for name in junction.terms[::-1])
         return
-    numbers, values = junction.probes
-    target, whole = junction.value.flat[junction.probed], len(junction.terms) - len(junction.broadcast)
+    numbers, values, target = junction.probes
+    whole = len(junction.terms) - len(junction.broadcast)
     for rows in _rows_of_sums(numbers, whole, settings["operation"] in ORDERED):
         fitting = _fit([values[each] for each in rows], target, settings)
         sums = np.stack([numbers[each[fitting]] for each in rows], axis=1)

@@ -22,7 +22,14 @@ from parity.diagnose.layers.call import PRECISIONS, Call, constant, numbers, opt
 ARGUMENTS: Final = 3  # queries, keys and values
 BY_KEY_DIM: Final = "1 / sqrt(key_dim)"
 NO_MASK, CAUSAL, STRICT = "none", "causal", "causal, excluding itself"
-NEXT, AHEAD = "causal, including the next", "itself and later"
+# What is left, by the name of the mask, of the keys that each query may attend to: booleans of shape (T, S).
+MASKS: Final[dict[str, Callable[[Array], Array]]] = {
+    NO_MASK: lambda keys: keys,
+    CAUSAL: np.tril,
+    STRICT: lambda keys: np.tril(keys, -1),
+    "causal, including the next": lambda keys: np.tril(keys, 1),
+    "itself and later": np.triu,
+}
 BATCH_FIRST: Final = "batch first"
 PER_HEAD: Final = "(heads, qkv, head_dim)"  # a block with queries, keys and values for each head in turn
 WEIGHTS: Final = ("(out, in)", "input transposed", "output transposed", "input and output transposed")
@@ -123,21 +130,12 @@ def _scale(call: Call, settings: Settings) -> float:
 
 def _weights(scores: Array, settings: Settings) -> Array:
     """Return the attention weights: the masked softmax of the scores."""
-    visible = _mask(scores.shape[2:], settings["mask"])
+    visible = MASKS[settings["mask"]](np.ones(scores.shape[2:], np.bool_))
     weights = softmax(np.where(visible, scores, -np.inf), 3 if settings["softmax_axis"] == "keys" else 2)
     if settings["fully_masked_row"] == "NaN":
         return weights
     masked_row = 0.0 if settings["fully_masked_row"] == "zeros" else 1.0 / scores.shape[3]
     return np.where(visible.any(1, keepdims=True), weights, masked_row)
-
-
-def _mask(shape: tuple[int, ...], mask: str) -> Array:
-    """Return which keys each query may attend to: booleans of shape (T, S)."""
-    allowed = np.ones(shape, np.bool_)
-    diagonals = {CAUSAL: 0, STRICT: -1, NEXT: 1}
-    if mask in diagonals:
-        return np.tril(allowed, diagonals[mask])
-    return allowed if mask == NO_MASK else np.triu(allowed)
 
 
 def _usual_mask(call: Call) -> str:
@@ -176,7 +174,7 @@ ATTENTION = Formula(
     (
         Trait("heads", "attention.num_heads", _counts),
         Trait("key_dim", "attention.key_dim", choices("d / heads", "d")),
-        Trait("mask", "attention.mask", usually(_usual_mask, NO_MASK, CAUSAL, STRICT, NEXT, AHEAD)),
+        Trait("mask", "attention.mask", usually(_usual_mask, *MASKS)),
         Trait("fully_masked_row", "attention.fully_masked_row", _fully_masked),
         Trait("packing", "attention.packing", choices(*ORDERS, PER_HEAD)),
         Trait("order", "attention.heads", choices("(heads, head_dim)", "(head_dim, heads)")),

@@ -128,17 +128,9 @@ def paddings(
     rounding_up = (tuple((ends, m - ends) for m in missing) for ends in range(max(window)))
     for ends in dict.fromkeys([*symmetric, lower, upper, *rounding_up]):
         axes = zip(size, ends, window, count, strict=True)
-        if all(_fits(s, *pair, w, stride, n) for s, pair, w, n in axes):
+        # Exactly that number of windows fits along each axis, none of them wholly in the padding.
+        if all(min(p) >= 0 and max(p) < w and (s + sum(p) - w) // stride + 1 == n for s, p, w, n in axes):
             yield tuple(itertools.chain(*ends))
-
-
-def _fits(size: int, before: int, after: int, window: int, stride: int, count: int) -> bool:
-    """Return whether a padding gives exactly `count` windows along an axis, none of them wholly in the padding."""
-    return (
-        min(before, after) >= 0
-        and max(before, after) < window
-        and ((size + before + after - window) // stride + 1 == count)
-    )
 
 
 def margins(x: Array, padding: tuple[int, ...]) -> list[tuple[int, int]]:

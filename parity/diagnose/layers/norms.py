@@ -36,15 +36,6 @@ def moments(x: Array, axes: Axes) -> Moments:
     )
 
 
-def _affine(call: Call, shape: Axes, settings: Settings) -> tuple[Array, Array]:
-    """Return the module's weight and bias, as the settings say that they are applied."""
-    weight = np.reshape(call.parameters["weight"], shape) if "weight" in call.parameters else np.ones(1)
-    bias = np.reshape(call.parameters["bias"], shape) if "bias" in call.parameters else np.zeros(1)
-    if settings["weight"] != "applied":
-        weight = 1.0 + weight if settings["weight"] == "1 + weight" else np.ones(1)
-    return weight, bias if settings["bias"] == "added" else np.zeros(1)
-
-
 def normalised(call: Call, statistics: Moments, shape: Axes, settings: Settings) -> Array:
     """Return the input normalised: the formula that all norms share. `shape`: that of its weight and bias."""
     variance, epsilon = statistics.variance, settings["epsilon"]
@@ -52,7 +43,12 @@ def normalised(call: Call, statistics: Moments, shape: Axes, settings: Settings)
         variance = variance * (statistics.size / max(statistics.size - 1, 1))
     inside = settings["epsilon_placement"] == "inside the root"
     root = np.sqrt(variance + epsilon) if inside else np.sqrt(variance) + epsilon
-    weight, bias = _affine(call, shape, settings)
+    weight = np.reshape(call.parameters["weight"], shape) if "weight" in call.parameters else np.ones(1)
+    bias = np.reshape(call.parameters["bias"], shape) if "bias" in call.parameters else np.zeros(1)
+    if settings["weight"] != "applied":
+        weight = 1.0 + weight if settings["weight"] == "1 + weight" else np.ones(1)
+    if settings["bias"] != "added":
+        bias = np.zeros(1)
     return np.asarray(statistics.centred / root * weight + bias)
 
 
