@@ -68,13 +68,10 @@ def _cause(sides: Sides, first: Unequal) -> Cause | None:
     recorded = [side.tensors(first.step, first.replica) for side in sides.both]
     in_step = any(side.trace.manifest.training.own_step for side in sides.both)
     in_optimizer = any(key.endswith(keys.APPLIED) for key in itertools.chain(*recorded))
-    both = [_applied_gradients(tensors) for tensors in recorded]
-    names = sorted(both[0].keys() & both[1].keys())
+    names = sorted(set.intersection(*(set(_applied_gradients(tensors)) for tensors in recorded)))
     if not names or not (in_step if first.kind == "gradient" else in_optimizer):
         return None
-    mine, theirs = (
-        _applied(tensors, {name: side[name] for name in names}) for tensors, side in zip(recorded, both, strict=True)
-    )
+    mine, theirs = (_applied(tensors, names) for tensors in recorded)
     factors = {name: multiple(mine.gradients[name], theirs.gradients[name]) for name in names}
     changed = [name for name, factor in factors.items() if factor is None or abs(factor - 1) > ROUNDED]
     groups = [names, *([changed] if len(changed) > 1 else [])]  # of one optimizer of several, or of one module
@@ -102,14 +99,14 @@ def _applied_gradients(tensors: Mapping[str, Array]) -> Gradients:
     return {name: gradients[name] for name, length in norms.items() if length > NOISE * max(norms.values())}
 
 
-def _applied(tensors: Mapping[str, Array], gradients: Gradients) -> Applied:
-    given = {name: tensors[f"gradient/{name}"] for name in gradients}
+def _applied(tensors: Mapping[str, Array], names: Collection[str]) -> Applied:
+    given = {name: tensors[f"gradient/{name}"] for name in names}
+    gradients = {name: tensors.get(f"gradient/{name}{keys.APPLIED}", array) for name, array in given.items()}
     norms = {name: _root(tensors, name + keys.SQUARES, array) for name, array in gradients.items()}
     counted = [_root(tensors, name + keys.CLIPPED, array) for name, array in given.items()]
     rows = {name for name in gradients if f"gradient/{name}{keys.SQUARES}" in tensors}
-    return Applied(
-        gradients, rows, norms, float(np.linalg.norm(counted)) * norm(gradients.values()) / norm(given.values())
-    )
+    share = norm(gradients.values()) / norm(given.values())
+    return Applied(gradients, rows, norms, float(np.linalg.norm(counted)) * share)
 
 
 def _part(applied: Applied, names: Collection[str]) -> Applied:
@@ -130,10 +127,7 @@ def compare_clipping(first: Applied, second: Applied) -> Clipped | None:
     if _are_rows_cut(mine, theirs):
         return Clipped(ROWS, "dense", "IndexedSlices")
     if len(known) < max(len(factors), 2):
-        kept = mine.keys() - {*first.rows, *second.rows}  # whose rows are cut off one by one
-        return _by_value(
-            {name: mine[name] for name in kept}, {name: theirs[name] for name in kept}, norm(mine.values())
-        )
+        return _by_value(first, second)
     if max(known) - min(known) <= EXACT * max(known):
         return _of_one_factor(max(known), first, second)
     below, *clipped = _by_factor({name: factor or 0.0 for name, factor in factors.items()})
@@ -164,8 +158,10 @@ def _by_factor(factors: Mapping[str, float]) -> list[list[str]]:
     return groups
 
 
-def _by_value(mine: Gradients, theirs: Gradients, whole_norm: float) -> Clipped | None:
-    """Return how both sides have clipped, where theirs are cut off, else None. `whole_norm`: of all of mine."""
+def _by_value(first: Applied, second: Applied) -> Clipped | None:
+    """Return how both sides have clipped, where the second side's gradients are cut off, else None."""
+    names = first.gradients.keys() - {*first.rows, *second.rows}  # whose rows are cut off one by one
+    mine, theirs = ({name: side.gradients[name] for name in names} for side in (first, second))
     limit = max((float(np.abs(array).max()) for array in theirs.values()), default=0.0)
     within = {name: np.abs(array) < limit * (1 - ROUNDED) for name, array in theirs.items()}
     cut = sum(int((~each).sum()) for each in within.values())
@@ -179,9 +175,8 @@ def _by_value(mine: Gradients, theirs: Gradients, whole_norm: float) -> Clipped 
         return None
     if any(np.abs(np.clip(whole[name], -limit, limit) - theirs[name]).max() > EXACT * limit for name in whole):
         return None
-    is_one = most - least <= EXACT * most
-    how = EACH if not is_one else UNCLIPPED if abs(most - 1) <= EXACT else _rule(TOGETHER, whole_norm)
-    return Clipped(VALUE, how, _rule(ELEMENTS, limit))
+    how = UNCLIPPED if abs(most - 1) <= EXACT else _rule(TOGETHER, norm(first.gradients.values()))
+    return Clipped(VALUE, how if most - least <= EXACT * most else EACH, _rule(ELEMENTS, limit))
 
 
 def _are_rows_cut(mine: Gradients, theirs: Gradients) -> bool:

@@ -32,7 +32,7 @@ from parity.diagnose.entries import COMMON
 from parity.diagnose.explain import Explained
 from parity.diagnose.forward import Answer, without_moved
 from parity.diagnose.layers.rounding import at_run_precision, low_runs
-from parity.diagnose.topic import Question, Side, Sides, Topic
+from parity.diagnose.topic import Question, Side, Sides
 from parity.diagnose.updates import Both, Replayed, explains
 from parity.results import CaseResult, Cause, Divergence, LayoutCheck, Verdict
 from parity.trace import keys
@@ -41,7 +41,7 @@ from parity.trace.mapping import comparable
 from parity.trace.summary import Summary
 from parity.verdict.traces import Comparison, Unequal, compare_traces, side_names
 
-TOPICS: Final[tuple[Topic, ...]] = (
+TOPICS: Final = (
     initial_parameters.questions,
     samples.questions,
     inputs.questions,
@@ -228,7 +228,7 @@ def _first_divergence(first: Divergence | None, layout: LayoutCheck, sides: Side
         first = place.responsible_module(place.start_of_noise(first, sides.noisier), sides.unequal, modules)
         file = sides.reference.file(first.step, first.replica)
         unshared = sides.reference.made_by_functions(first.step, first.replica) - file.compared.keys()
-        first = place.unless_untold(first, unshared, file.recorded, modules)
+        first = place.module_around_functions(first, unshared, file.recorded, modules)
         return place.with_module(first, sides.reference.classes)
     return place.by_layout(layout.differences[0]) if layout.differences else None
 

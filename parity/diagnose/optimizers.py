@@ -16,7 +16,7 @@ from parity.core.arrays import reproduced
 from parity.diagnose import entries, explain, optimizer_steps, solve
 from parity.diagnose.explain import Change
 from parity.diagnose.formula import Formula, Settings, Trait, choices, choices_if, require, usually
-from parity.diagnose.optimizer_steps import DIRECTION, Rule, replay
+from parity.diagnose.optimizer_steps import DECAY, DIRECTION, Rule, replay
 from parity.diagnose.topic import Question, Side, Sides, most_informative
 from parity.diagnose.updates import Updates, explains, observe
 from parity.results import Cause
@@ -30,7 +30,6 @@ EPSILONS: Final = ("after the correction", "before the correction", "inside the 
 DECAY_FORMS: Final = ("coupled", "decoupled", "decoupled, after the step", "decoupled, not times the rate")
 SMALL: Final = tuple(factor * 10.0**power for power in range(-12, 0) for factor in (1.0, 3.0))  # to begin with
 BETAS: Final = (0.999, 0.99)  # of Adam's second moment, to begin with
-DECAY: Final = "weight_decay"
 RATE: Final = "learning_rate"  # recorded as state of the optimizer: it follows from the settings as well
 TRIED: Final = 3  # parameters for which an explanation is looked for
 NEEDED: Final = 3  # parameters that must follow from the same settings, if so many differ

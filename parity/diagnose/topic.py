@@ -4,7 +4,7 @@ A topic is a function `questions(sides)` in the file of its formula; diagnosis.p
 needs of the traces it puts together itself, as its own observation.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -185,9 +185,6 @@ class Question(NamedTuple):
     def tensor(self) -> str:
         """Return the key of what is explained, without the call number."""
         return self.own_key or keys.key(self.kind, self.where)
-
-
-Topic = Callable[[Sides], Iterator[Question]]
 
 
 def most_informative(sides: Sides, candidates: list[Unequal]) -> list[Unequal]:

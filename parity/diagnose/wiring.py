@@ -20,7 +20,7 @@ from parity.core.precision import dtype
 from parity.diagnose import solve
 from parity.diagnose.formula import UNSET, Formula, NotApplicable, Seen, Settings, Trait, choices, require
 from parity.diagnose.layers import activations
-from parity.diagnose.topic import Side, Sides, repeated
+from parity.diagnose.topic import Sides, repeated
 
 PROBES: Final = 64  # elements on which sums are tried
 SETS: Final = 1 << 12  # sums that are tried at a time
@@ -77,20 +77,16 @@ class Junction:
 def observe(
     sides: Sides, key: str, step: int, replica: int, chosen: Callable[[Junction], Junction]
 ) -> tuple[Junction | None, Junction | None]:
-    """Return a tensor between modules on both sides, with those recorded before it that are `chosen` of all."""
-    recorded = (_recorded(side, key, step, replica) for side in sides.both)
-    reference, candidate = (junction and chosen(junction) for junction in recorded)
+    """Return a tensor between modules on both sides, with those of its type before it that are `chosen` of all."""
+    both: list[Junction | None] = []
+    for side in sides.both:
+        value = side.value(key, step, replica)
+        before = itertools.takewhile(lambda item: item[0] != key, side.tensors(step, replica).items())
+        earlier = {name: array for name, array in before if value and array.dtype == value.value.dtype}
+        both.append(chosen(Junction(earlier, side.case, {"input": value})) if value else None)
+    reference, candidate = both
     names = repeated(reference.earlier) if reference else {}
     return reference and replace(reference, names=names), candidate and replace(candidate, names=names)
-
-
-def _recorded(side: Side, key: str, step: int, replica: int) -> Junction | None:
-    """Return a tensor with all of its type that were recorded before it."""
-    if (value := side.value(key, step, replica)) is None:
-        return None
-    before = itertools.takewhile(lambda item: item[0] != key, side.tensors(step, replica).items())
-    earlier = {name: array for name, array in before if array.dtype == value.value.dtype}
-    return Junction(earlier, side.case, {"input": value})
 
 
 def of_its_shape(junction: Junction) -> Junction:
@@ -124,8 +120,9 @@ def _predict(
     require(set(terms) <= set(junction.terms), "terms that were recorded before")
     if added == "position":  # another one than that which is added to both
         axis = junction.case.model.batch_axis
-        summands = (tensor for term in terms for tensor in junction.tensors(term))
-        require(not any(_is_position(tensor, axis) for tensor in summands), "terms that depend on the sample")
+        for tensor in (tensor for term in terms for tensor in junction.tensors(term)):
+            is_alike = tensor.ndim > axis and bool((tensor == tensor.take([0], axis)).all())
+            require(not is_alike, "terms that depend on the sample")
     choices_of_tensors = itertools.product(*map(junction.tensors, terms))
     totals = [FUNCTIONS[function](_together(operation, tensors)) * scale for tensors in choices_of_tensors]
     if added == "position":
@@ -145,11 +142,6 @@ def _with_position(junction: Junction, total: Array) -> Array:
     if np.abs(position).max(initial=0.0) <= NEAR * np.abs(total).max(initial=0.0):
         raise NotApplicable("nothing is added")
     return np.asarray(total + position)
-
-
-def _is_position(tensor: Array, axis: int) -> bool:
-    """Return whether a tensor is the same in every sample."""
-    return tensor.ndim > axis and bool((tensor == tensor.take([0], axis)).all())
 
 
 def _terms(junction: Junction, settings: Settings) -> Iterator[tuple[str, ...]]:

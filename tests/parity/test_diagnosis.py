@@ -233,7 +233,8 @@ BEFORE = ["activation/a.c", "input/a.b", "activation/a.b"]
 )
 def test_a_module_that_functions_feed_is_not_at_fault_alone(name, unshared, recorded, at):
     first = divergence("activation", name)
-    found = place.unless_untold(first, unshared, recorded, {"a": "Block", "a.b": "linear", "a.c": "linear", "d": "x"})
+    modules = {"a": "Block", "a.b": "linear", "a.c": "linear", "d": "x"}
+    found = place.module_around_functions(first, unshared, recorded, modules)
     assert (found.name, found.kind) == (at, "activation")
     assert (found == first) == (at == name)
 

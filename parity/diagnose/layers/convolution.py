@@ -5,7 +5,7 @@ A convolution is a sum over the positions in the kernel, of one matrix product e
 
 import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -24,7 +24,12 @@ MODES: Final[dict[str, Literal["constant", "reflect", "wrap", "edge"]]] = {
     "replicate": "edge",
 }
 DILATIONS: Final = (1, 2, 3)
-AS_IS, FLIPPED, TURNED, SWAPPED = "as in PyTorch", "flipped", "height and width swapped", "in and out swapped"
+ORIENTATIONS: Final[dict[str, Callable[[Array], Array]]] = {  # of the kernel
+    "as in PyTorch": lambda kernel: kernel,
+    "flipped": lambda kernel: kernel[..., ::-1, ::-1],
+    "height and width swapped": lambda kernel: kernel.swapaxes(2, 3),
+    "in and out swapped": lambda kernel: kernel.swapaxes(0, 1),
+}
 
 
 def _check(call: Call, is_transposed: bool = False) -> None:
@@ -71,9 +76,7 @@ def _size(x: Array) -> tuple[int, int]:
 
 def _kernel(call: Call, settings: Settings) -> Array:
     """Return the kernel in the orientation that the settings say."""
-    kernel = call.parameters["weight"]
-    flipped, turned, swapped = kernel[..., ::-1, ::-1], kernel.swapaxes(2, 3), kernel.swapaxes(0, 1)
-    return {AS_IS: kernel, FLIPPED: flipped, TURNED: turned, SWAPPED: swapped}[settings["weight"]]
+    return ORIENTATIONS[settings["weight"]](call.parameters["weight"])
 
 
 def _finished(call: Call, result: Array, settings: Settings) -> Array:
@@ -84,14 +87,10 @@ def _finished(call: Call, result: Array, settings: Settings) -> Array:
     return FUNCTIONS[settings["activation"]](result)
 
 
-def _orientations(call: Call, settings: Settings) -> Iterator[str]:
-    """Yield the orientations of the kernel that keep its shape."""
-    yield from (AS_IS, FLIPPED)
-    outputs, inputs, height, width = call.parameters["weight"].shape
-    if height == width:
-        yield TURNED
-    if outputs == inputs:
-        yield SWAPPED
+def _orientations(call: Call, settings: Settings) -> list[str]:
+    """Return the orientations of the kernel that keep its shape."""
+    kernel = call.parameters["weight"]
+    return [name for name, turn in ORIENTATIONS.items() if turn(kernel).shape == kernel.shape]
 
 
 def _window(call: Call, dilation: int) -> tuple[int, ...]:
