@@ -153,9 +153,8 @@ class _Search(NamedTuple, Generic[Observed]):
         while len(self.observation.seen) > 1:
             reproduced = self.reproduced(settings)
             traits = self.formula.traits
-            single = ((trial, trait) for trait in traits for trial in self.with_changes(settings, (trait,)))
-            better = ((trial, trait) for trial, trait in single if reproduced < self.reproduced(trial))
-            improvement = next(better, None)
+            trials = ((trial, trait) for trait in traits for trial in self.with_changes(settings, (trait,)))
+            improvement = next((trial for trial in trials if reproduced < self.reproduced(trial[0])), None)
             if improvement is None:
                 return
             settings, changed = improvement[0], (*changed, improvement[1])

@@ -103,9 +103,8 @@ def _bounds(start: InitialParameter) -> Iterator[tuple[str, float]]:
     yield "lecun_uniform", math.sqrt(3 / inputs)
     if start.name.endswith("in_proj_weight"):
         yield "glorot_uniform of q, k and v each", math.sqrt(6 / (inputs + outputs // 3))
-    if (heads := start.case.model.heads) and "_proj" in start.name:
-        size = inputs  # d_model
-        yield "glorot_uniform of (d, heads, size)", math.sqrt(6 / (size * (heads + size // heads)))
+    if (heads := start.case.model.heads) and "_proj" in start.name:  # of d_model inputs
+        yield "glorot_uniform of (d, heads, size)", math.sqrt(6 / (inputs * (heads + inputs // heads)))
 
 
 def questions(sides: Sides) -> Iterator[Question]:

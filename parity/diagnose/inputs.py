@@ -11,7 +11,7 @@ from parity.core.arrays import Array
 from parity.diagnose import solve
 from parity.diagnose.formula import Formula, Settings, Trait, choices, choices_if, require
 from parity.diagnose.initial_parameters import reshaped
-from parity.diagnose.topic import Compared, Question, Sides, compared
+from parity.diagnose.topic import Compared, Question, Sides, compare_with_reference
 from parity.trace import keys
 from parity.trace.keys import plain
 
@@ -27,8 +27,7 @@ def questions(sides: Sides) -> Iterator[Question]:
     for tensor in sides.of("input"):
         if plain(tensor.name) in keys.MODEL_INPUTS and tensor.name not in asked:
             asked.add(tensor.name)
-            both = [compared(side, tensor, sides.reference) for side in sides.both]
-            yield Question("input", tensor.name, FORMULA, both)
+            yield compare_with_reference(sides, tensor, FORMULA)
 
 
 def _shifted(array: Array, axis: int, by: int, cyclic: bool) -> Array:
@@ -75,7 +74,7 @@ def _predict(
     scale: float,
     shift: float,
 ) -> dict[str, Array]:
-    turned = (UNTURNED | TURNS.get(tensor.other.ndim, {}))[layout](tensor.other)
+    turned = (UNTURNED | TURNS.get(tensor.reference.ndim, {}))[layout](tensor.reference)
     value = (UNTURNED | MOVES)[moved](turned)
     if not np.issubdtype(value.dtype, np.integer):
         return {"input": value.astype(precision.dtype(rounded)).astype(np.float64) * scale + shift}
@@ -86,12 +85,12 @@ def _predict(
 
 
 def _moves(tensor: Compared, settings: Settings) -> Iterable[str]:
-    axes = tuple(f"axis {axis}" for axis in range(tensor.other.ndim))
+    axes = tuple(f"axis {axis}" for axis in range(tensor.reference.ndim))
     return (SAME, *(name for name in MOVES if name.removesuffix(", cyclic").endswith(axes)))
 
 
 def _are_ids(tensor: Compared) -> bool:
-    return np.issubdtype(tensor.other.dtype, np.integer)
+    return np.issubdtype(tensor.reference.dtype, np.integer)
 
 
 def _scales(tensor: Compared, settings: Settings) -> Iterator[float]:
@@ -121,7 +120,7 @@ def _unscaled(tensor: Compared, settings: Settings) -> tuple[Array, Array]:
 FORMULA: Final[Formula[Compared]] = Formula(
     _predict,
     (
-        Trait("layout", "input.layout", lambda tensor, _: UNTURNED | TURNS.get(tensor.other.ndim, {})),
+        Trait("layout", "input.layout", lambda tensor, _: UNTURNED | TURNS.get(tensor.reference.ndim, {})),
         Trait("moved", "input.shift", _moves),
         Trait("offset", "input.ids", choices_if(_are_ids, 0, 1, -1)),
         Trait("encoding", "input.one_hot", choices_if(_are_ids, "ids", "one-hot")),

@@ -14,8 +14,6 @@ from parity.diagnose.formula import Formula, Seen, Settings, Trait, choices_if, 
 from parity.diagnose.topic import Question, Side, Sides, most_informative
 from parity.trace import keys
 
-Values = Callable[[Any, Settings], Iterable[Any]]
-
 
 class Reduction(NamedTuple):
     """The gradient that the optimizer applied, and those that backward left on the replicas."""
@@ -130,7 +128,7 @@ def _max_norms(reduction: Reduction, settings: Settings) -> Iterator[float]:
                 yield factor * (norm + settings["epsilon"])
 
 
-def times(factor: Callable[[schema.Case], float]) -> Values:
+def times(factor: Callable[[schema.Case], float]) -> Callable[[Any, Settings], Iterable[Any]]:
     """Return the `values` of a trait that multiplies by 1 or by a factor that depends on the case."""
     return lambda observation, settings: dict.fromkeys((1.0, float(factor(observation.case))))
 

@@ -15,7 +15,6 @@ from parity.diagnose.formula import Formula, Seen, Settings, Trait, choices, cho
 from parity.diagnose.topic import Question, Side, Sides, joined
 
 Step = list[Indices]  # the samples of one step, by replica
-SHUFFLED: Final = "shuffled"
 IN_A_ROW, IN_TURN, ROW_OF_EPOCH = "contiguous parts of each batch", "round robin", "contiguous parts of each epoch"
 PADDINGS: Final = ("first samples repeated", "last samples left out", "none")  # of an epoch
 WHOLE_BATCHES: Final = "whole batches only"
@@ -186,7 +185,7 @@ FORMULA: Final[Formula[Samples]] = Formula(
         Trait("steps", "sampler.repeated", choices("new samples in each step", "the first step's samples again")),
         Trait("first", "sampler.offset", choices(0, 1)),
         Trait("kept", "sampler.drop_last", choices(*KEPT)),
-        Trait("order", "sampler.shuffle", choices(SHUFFLED, "not shuffled", "shuffled with the next seed")),
+        Trait("order", "sampler.shuffle", choices("shuffled", "not shuffled", "shuffled with the next seed")),
         Trait("arranged", "sampler.arranged", choices("as planned", "in another order")),
     ),
     _check,

@@ -121,20 +121,10 @@ class Compared(NamedTuple):
     """A tensor of a side together with that of the reference."""
 
     name: str
-    other: Array  # the reference's tensor; for the reference itself, its own
+    reference: Array  # the reference's tensor; for the reference itself, its own
     before: Array | None  # the reference's tensor of the step before
     case: Case
     seen: Mapping[str, Seen]  # this side's tensor, by its kind
-
-
-def compared(side: Side, tensor: Unequal, reference: Side) -> Compared | None:
-    """Return a tensor that differs together with that of the reference; None where either was not recorded."""
-    key, step = keys.key(tensor.kind, tensor.name), tensor.step or 0
-    value, other = side.value(key, step, tensor.replica), reference.tensors(step, tensor.replica).get(key)
-    before = reference.tensors(step - 1, tensor.replica).get(key) if step else None
-    if value is None or other is None:
-        return None
-    return Compared(tensor.name, other, before, side.case, {tensor.kind: value})
 
 
 def numbered(tensors: Tensors, kind: str, name: str) -> list[Array]:
@@ -185,6 +175,19 @@ class Question(NamedTuple):
     def tensor(self) -> str:
         """Return the key of what is explained, without the call number."""
         return self.own_key or keys.key(self.kind, self.where)
+
+
+def compare_with_reference(sides: Sides, tensor: Unequal, formula: Formula[Compared]) -> Question:
+    """Return the question in what a tensor differs from that of the reference."""
+    key, step = keys.key(tensor.kind, tensor.name), tensor.step or 0
+    reference = sides.reference.tensors(step, tensor.replica).get(key)
+    before = sides.reference.tensors(step - 1, tensor.replica).get(key) if step else None
+    both = [
+        Compared(tensor.name, reference, before, side.case, {tensor.kind: value})
+        for side in sides.both
+        if reference is not None and (value := side.value(key, step, tensor.replica))
+    ]
+    return Question(tensor.kind, tensor.name, formula, both if len(both) == len(sides.both) else (None, None))
 
 
 def most_informative(sides: Sides, candidates: list[Unequal]) -> list[Unequal]:

@@ -120,12 +120,9 @@ def _calls(tensors: Tensors, layer: Layer, module: str) -> list[Arguments]:
 
 def _state(side: Side, step: int, replica: int) -> Tensors:
     """Return parameters and buffers as they were before a step; none where they were not recorded."""
-    before = None if step == 0 else step - 1
-    for holder in (replica, 0):  # nn.DataParallel keeps them on device 0 only
-        tensors = side.tensors(before, holder)
-        if any(key.startswith("parameter/") for key in tensors):
-            return tensors
-    return {}
+    # nn.DataParallel keeps them on device 0 only.
+    files = (side.tensors(None if step == 0 else step - 1, holder) for holder in (replica, 0))
+    return next((file for file in files if any(key.startswith("parameter/") for key in file)), {})
 
 
 def _within(tensors: Tensors, kind: str, module: str) -> dict[str, Array]:

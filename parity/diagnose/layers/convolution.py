@@ -53,7 +53,7 @@ def _conv2d(call: Call, **settings: Any) -> dict[str, Array]:
 
 def _convolved(call: Call, samples: slice, settings: Settings) -> Array:
     """Return the convolution of some samples."""
-    x, kernel = call.inputs[0][samples], _kernel(call, settings)
+    x, kernel = call.inputs[0][samples], ORIENTATIONS[settings["weight"]](call.parameters["weight"])
     stride, dilation = settings["stride"], settings["dilation"]
     groups, count = x.shape[1] // kernel.shape[1], _size(call.output)
     x = np.pad(x, linear.margins(x, settings["padding"]), MODES[settings["padding_mode"]])
@@ -72,11 +72,6 @@ def _grouped(x: Array, groups: int) -> Array:
 
 def _size(x: Array) -> tuple[int, int]:
     return x.shape[-2], x.shape[-1]
-
-
-def _kernel(call: Call, settings: Settings) -> Array:
-    """Return the kernel in the orientation that the settings say."""
-    return ORIENTATIONS[settings["weight"]](call.parameters["weight"])
 
 
 def _finished(call: Call, result: Array, settings: Settings) -> Array:
@@ -111,8 +106,8 @@ def _paddings(call: Call, settings: Settings) -> Iterator[tuple[int, ...]]:
 
 def _transposed_convolved(call: Call, samples: slice, settings: Settings) -> Array:
     """Return the transposed convolution of some samples: every pixel times the kernel, summed up and then cropped."""
-    x, kernel, stride = call.inputs[0][samples], _kernel(call, settings), settings["stride"]
-    groups = call.output.shape[1] // kernel.shape[1]
+    x, kernel = call.inputs[0][samples], ORIENTATIONS[settings["weight"]](call.parameters["weight"])
+    groups, stride = call.output.shape[1] // kernel.shape[1], settings["stride"]
     x, kernel = _grouped(x, groups), kernel.reshape(groups, -1, *kernel.shape[1:])
     count = _size(x)
     whole = ((n - 1) * stride + k for n, k in zip(count, _size(kernel), strict=True))
