@@ -88,13 +88,13 @@ def examined_beyond(
     result = known.result
     reported = frozenset(map(_name, result.causes))
     beyond = replace(result, verdict=verdict, first_divergence=first, causes=[])
-    found = _diagnose(Comparison(beyond, known.unequal, dict(known.noisier)), reference, candidate, reported)
+    examination = _diagnose(Comparison(beyond, known.unequal, dict(known.noisier)), reference, candidate, reported)
     result.verdict, result.first_divergence = verdict, beyond.first_divergence
     result.reason = beyond.first_divergence.reason if beyond.first_divergence else ""
     places = {where for _, where in reported}
     new = [cause for cause in beyond.causes if _name(cause) not in reported]
     result.causes += [cause for cause in new if cause.id != UNKNOWN or cause.where not in places]
-    return found._replace(result=result)
+    return examination._replace(result=result)
 
 
 def _diagnose(compared: Comparison, reference: Trace, candidate: Trace, reported: CauseKeys = frozenset()) -> Examined:
@@ -102,7 +102,7 @@ def _diagnose(compared: Comparison, reference: Trace, candidate: Trace, reported
     result, layout = compared.result, compared.result.layout
     assert layout
     sides = _sides(compared, reference, candidate)
-    first = keys.key(found.kind, found.name) if (found := result.first_divergence) else ""
+    first = keys.key(divergence.kind, divergence.name) if (divergence := result.first_divergence) else ""
     # The matrix products are small: BLAS threads would mostly wait for each other, and on a busy machine that takes
     # ten times as long as one thread.
     with threadpool_limits(1, "blas"), np.errstate(all="ignore"):

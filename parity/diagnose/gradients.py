@@ -81,14 +81,14 @@ def without_followers(
     ]
 
 
-def _vanishes(side: Side, other: Side, gradient: Unequal) -> bool:
-    """Return whether what passes near a parameter is zero on a side alone, so that its gradient is zero as well.
+def _vanishes(lacking: Side, having: Side, gradient: Unequal) -> bool:
+    """Return whether what passes near a parameter is zero on the lacking side alone, so that its gradient is zero too.
 
     Near are the modules beside the one that has it: an attention whose mask hides everything gives its projections no
     gradient, though backward reaches them.
     """
     scope = gradient.name.rpartition(".")[0].rpartition(".")[0]
-    mine, theirs = (each.file(gradient.step, gradient.replica).recorded for each in (side, other))
+    mine, theirs = (each.file(gradient.step, gradient.replica).recorded for each in (lacking, having))
     prefixes = tuple(keys.key(kind, f"{scope}." if scope else "") for kind in FORWARD)
     near = (key for key in mine.keys() & theirs.keys() if key.startswith(prefixes))
     return any(_is_zero(mine[key]) and not _is_zero(theirs[key]) for key in near)

@@ -38,7 +38,7 @@ def questions(sides: Sides) -> Iterator[Question]:
 def observe(side: Side, name: str, step: int, replica: int) -> Reduction | None:
     """Return a reduced gradient and the replicas' gradients; None where either was not recorded."""
     gradient = side.value(f"gradient/{name}", step, replica)
-    files = [side.tensors(step, other) for other in side.replicas]
+    files = [side.tensors(step, holder) for holder in side.replicas]
     local = {
         key.removeprefix("gradient/").removesuffix(keys.LOCAL): tuple(file[key] for file in files)
         for key in files[replica]

@@ -60,7 +60,7 @@ def _predict(samples: Samples, replicas: tuple[int, ...], arranged: str, **setti
     """Return the indices that the settings lead to, in the order of `Samples.seen`."""
     plan = _plan(samples, **settings)
     require(max(replicas) < samples.case.replicas, "that replica")
-    parts = [step[other][: len(step[own])] for own, other in enumerate(replicas) for step in plan]
+    parts = [step[drawn][: len(step[own])] for own, drawn in enumerate(replicas) for step in plan]
     if arranged == "in another order":
         parts = _rearranged(parts, samples.seen["indices"].value)
     return {"indices": np.concatenate(parts)}
