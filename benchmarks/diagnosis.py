@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from parity.config import cases
-from parity.diagnose.diagnosis import explained
+from parity.diagnose.diagnosis import examined
 from parity.runtime.backend import Backend, running
 from parity.runtime.job import RUNS, Job
 from parity.runtime.runner import both
@@ -31,8 +31,8 @@ def main() -> int:
         judged, diagnosed = ([] for _ in range(2))
         for _ in range(ROUNDS):
             judged.append(_seconds(lambda: compare(*_traces(Path(scratch)))))
-            diagnosed.append(_seconds(lambda: explained(*_traces(Path(scratch)))))
-        causes = explained(*_traces(Path(scratch))).causes
+            diagnosed.append(_seconds(lambda: examined(*_traces(Path(scratch)))))
+        causes = examined(*_traces(Path(scratch))).result.causes
     added = statistics.median(diagnosed) - statistics.median(judged)
     whole = recorded + statistics.median(judged)
     print(f"{name}, keras {fault}: {len(causes)} causes, {', '.join(sorted({cause.id for cause in causes}))}")

@@ -17,7 +17,7 @@ from pathlib import Path
 from parity import cli
 from parity.core.errors import BackendError, TraceError, UsageError
 from parity.core.wording import count, listed
-from parity.diagnose.diagnosis import explained
+from parity.diagnose.diagnosis import examined
 from parity.results import CaseResult, Report, error_kind, failed
 from parity.runtime.backend import PACKAGES
 from parity.runtime.job import Answer
@@ -145,7 +145,7 @@ def _compared(case: str, name: str, answer: Answer, golden: Trace, own: Path, re
         return CaseResult(case=row, verdict="error", error=error_kind([answer]), reason=answer.message)
     try:
         candidate = Trace(own)
-        result = explained(golden, candidate)
+        result = examined(golden, candidate).result
     except TraceError as error:
         return failed(row, error)
     result.case, result.seconds = row, {name: round(answer.seconds, 3)}

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 
 from parity.config import cases
 from parity.config.schema import Case
-from parity.diagnose.diagnosis import explained
+from parity.diagnose.diagnosis import examined
 from parity.pairs import judge
 from parity.results import CaseResult
 from parity.runtime.backend import PACKAGES, Backend, running
@@ -155,6 +155,6 @@ def run(backends: list[Backend], tmp_path_factory: pytest.TempPathFactory) -> Co
         }
         for answer in both(jobs).values():
             assert answer.status == "done", answer.message
-        return explained(Trace(folder / "torch"), Trace(folder / "keras"))
+        return examined(Trace(folder / "torch"), Trace(folder / "keras")).result
 
     return compared

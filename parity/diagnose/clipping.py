@@ -6,7 +6,7 @@ value, each element is cut off at the limit (clip_grad_value_, clipvalue).
 """
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from parity.core.arrays import Array
 from parity.diagnose.entries import entry
 from parity.diagnose.gradients import precedes
 from parity.diagnose.solve import multiple, norm
-from parity.diagnose.topic import Sides
+from parity.diagnose.topic import Sides, repeated
 from parity.results import Cause
 from parity.trace import keys
 from parity.verdict.traces import Unequal
@@ -68,20 +68,17 @@ def _cause(sides: Sides, first: Unequal) -> Cause | None:
     recorded = [side.tensors(first.step, first.replica) for side in sides.both]
     in_step = any(side.trace.manifest.training.own_step for side in sides.both)
     in_optimizer = any(key.endswith(keys.APPLIED) for key in itertools.chain(*recorded))
-    both = [dict(_whole(tensors)) for tensors in recorded]
-    names = sorted(_above_rounding(both[0]) & _above_rounding(both[1]))
+    names = sorted(set.intersection(*(set(_applied_gradients(tensors)) for tensors in recorded)))
     if not names or not (in_step if first.kind == "gradient" else in_optimizer):
         return None
-    mine, theirs = (
-        _applied(tensors, {name: side[name] for name in names}) for tensors, side in zip(recorded, both, strict=True)
-    )
+    mine, theirs = (_applied(tensors, names) for tensors in recorded)
     factors = {name: multiple(mine.gradients[name], theirs.gradients[name]) for name in names}
     changed = [name for name, factor in factors.items() if factor is None or abs(factor - 1) > ROUNDED]
     groups = [names, *([changed] if len(changed) > 1 else [])]  # of one optimizer of several, or of one module
     for group in groups:
         parts = _part(mine, group), _part(theirs, group)
-        clipped = _found(*parts)
-        if not clipped and (turned := _found(*parts[::-1])):
+        clipped = compare_clipping(*parts)
+        if not clipped and (turned := compare_clipping(*parts[::-1])):
             clipped = turned._replace(first=turned.second, second=turned.first)
         if clipped and clipped.first != clipped.second:
             norms = " and ".join(f"{norm(part.gradients.values()):.7g}" for part in parts)
@@ -91,30 +88,25 @@ def _cause(sides: Sides, first: Unequal) -> Cause | None:
     return None
 
 
-def _whole(tensors: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
-    """Yield the parameters' gradients that are applied, without those that are zero."""
-    for key, recorded in tensors.items():
-        kind, name = keys.split(key)
-        array = tensors.get(key + keys.APPLIED, recorded)
-        is_gradient = kind == "gradient" and not name.endswith((keys.LOCAL, *keys.EVIDENCE))
-        if is_gradient and array.dtype.kind == "f" and np.any(array):
-            yield name, array
-
-
-def _above_rounding(gradients: Gradients) -> set[str]:
-    """Return the names of gradients that are more than rounding."""
+def _applied_gradients(tensors: Mapping[str, Array]) -> Gradients:
+    """Return the parameters' gradients that are applied, without those that are zero or nothing but rounding."""
+    gradients = {}
+    for name, recorded in keys.of_kind(tensors, "gradient").items():
+        array = tensors.get(f"gradient/{name}{keys.APPLIED}", recorded)
+        if not name.endswith((keys.LOCAL, *keys.EVIDENCE)) and array.dtype.kind == "f" and np.any(array):
+            gradients[name] = array
     norms = {name: float(np.linalg.norm(array)) for name, array in gradients.items()}
-    return {name for name, length in norms.items() if length > NOISE * max(norms.values())}
+    return {name: gradients[name] for name, length in norms.items() if length > NOISE * max(norms.values())}
 
 
-def _applied(tensors: Mapping[str, Array], gradients: Gradients) -> Applied:
-    given = {name: tensors[f"gradient/{name}"] for name in gradients}
+def _applied(tensors: Mapping[str, Array], names: Collection[str]) -> Applied:
+    given = {name: tensors[f"gradient/{name}"] for name in names}
+    gradients = {name: tensors.get(f"gradient/{name}{keys.APPLIED}", array) for name, array in given.items()}
     norms = {name: _root(tensors, name + keys.SQUARES, array) for name, array in gradients.items()}
     counted = [_root(tensors, name + keys.CLIPPED, array) for name, array in given.items()]
     rows = {name for name in gradients if f"gradient/{name}{keys.SQUARES}" in tensors}
-    return Applied(
-        gradients, rows, norms, float(np.linalg.norm(counted)) * norm(gradients.values()) / norm(given.values())
-    )
+    share = norm(gradients.values()) / norm(given.values())
+    return Applied(gradients, rows, norms, float(np.linalg.norm(counted)) * share)
 
 
 def _part(applied: Applied, names: Collection[str]) -> Applied:
@@ -127,7 +119,7 @@ def _root(tensors: Mapping[str, Array], squares: str, array: Array) -> float:
     return float(np.sqrt(np.sum(tensors.get(f"gradient/{squares}", np.square(array)))))
 
 
-def _found(first: Applied, second: Applied) -> Clipped | None:
+def compare_clipping(first: Applied, second: Applied) -> Clipped | None:
     """Return how both sides have clipped the same gradients; None if no such rules explain them."""
     mine, theirs = first.gradients, second.gradients
     factors = {name: multiple(mine[name], theirs[name]) for name in mine}
@@ -135,14 +127,15 @@ def _found(first: Applied, second: Applied) -> Clipped | None:
     if _are_rows_cut(mine, theirs):
         return Clipped(ROWS, "dense", "IndexedSlices")
     if len(known) < max(len(factors), 2):
-        kept = mine.keys() - {*first.rows, *second.rows}  # whose rows are cut off one by one
-        return _by_value(
-            {name: mine[name] for name in kept}, {name: theirs[name] for name in kept}, norm(mine.values())
-        )
+        return _by_value(first, second)
     if max(known) - min(known) <= EXACT * max(known):
         return _of_one_factor(max(known), first, second)
     below, *clipped = _by_factor({name: factor or 0.0 for name, factor in factors.items()})
-    limits = [float(np.linalg.norm([first.norms[name] for name in _once(group, mine)])) for group in (below, *clipped)]
+    limits = []
+    for group in (below, *clipped):
+        # Parts of one sum have equal gradients, and Keras holds them as one weight.
+        copies = repeated({name: mine[name] for name in group})
+        limits.append(float(np.linalg.norm([first.norms[name] for name in group if name not in copies])))
     limit, others = limits[-1], limits[1:]
     if max(others) - min(others) > ROOM * limit:
         return None
@@ -165,22 +158,15 @@ def _by_factor(factors: Mapping[str, float]) -> list[list[str]]:
     return groups
 
 
-def _once(names: Sequence[str], gradients: Gradients) -> list[str]:
-    """Return the names without those of an equal gradient, as parts of one sum have that Keras holds as one weight."""
-    found: list[str] = []
-    for name in names:
-        if not any(np.array_equal(gradients[name], gradients[other]) for other in found):
-            found.append(name)
-    return found
-
-
-def _by_value(mine: Gradients, theirs: Gradients, whole_norm: float) -> Clipped | None:
-    """Return how both sides have clipped, where theirs are cut off, else None. `whole_norm`: of all of mine."""
+def _by_value(first: Applied, second: Applied) -> Clipped | None:
+    """Return how both sides have clipped, where the second side's gradients are cut off, else None."""
+    names = first.gradients.keys() - {*first.rows, *second.rows}  # whose rows are cut off one by one
+    mine, theirs = ({name: side.gradients[name] for name in names} for side in (first, second))
     limit = max((float(np.abs(array).max()) for array in theirs.values()), default=0.0)
     within = {name: np.abs(array) < limit * (1 - ROUNDED) for name, array in theirs.items()}
     cut = sum(int((~each).sum()) for each in within.values())
     kept = {name: mine[name][each] for name, each in within.items() if np.any(mine[name][each])}
-    factors = {name: float(np.vdot(one, theirs[name][within[name]]) / np.vdot(one, one)) for name, one in kept.items()}
+    factors = {name: float(np.vdot(own, theirs[name][within[name]]) / np.vdot(own, own)) for name, own in kept.items()}
     if cut < 2 or not factors:  # the largest of all is always at the limit
         return None
     most, least = max(factors.values()), min(factors.values())
@@ -189,9 +175,8 @@ def _by_value(mine: Gradients, theirs: Gradients, whole_norm: float) -> Clipped 
         return None
     if any(np.abs(np.clip(whole[name], -limit, limit) - theirs[name]).max() > EXACT * limit for name in whole):
         return None
-    is_one = most - least <= EXACT * most
-    how = EACH if not is_one else UNCLIPPED if abs(most - 1) <= EXACT else _rule(TOGETHER, whole_norm)
-    return Clipped(VALUE, how, _rule(ELEMENTS, limit))
+    how = UNCLIPPED if abs(most - 1) <= EXACT else _rule(TOGETHER, norm(first.gradients.values()))
+    return Clipped(VALUE, how if most - least <= EXACT * most else EACH, _rule(ELEMENTS, limit))
 
 
 def _are_rows_cut(mine: Gradients, theirs: Gradients) -> bool:

@@ -32,7 +32,7 @@ from parity.diagnose.entries import COMMON
 from parity.diagnose.explain import Explained
 from parity.diagnose.forward import Answer, without_moved
 from parity.diagnose.layers.rounding import at_run_precision, low_runs
-from parity.diagnose.topic import Question, Side, Sides, Topic
+from parity.diagnose.topic import Question, Side, Sides
 from parity.diagnose.updates import Both, Replayed, explains
 from parity.results import CaseResult, Cause, Divergence, LayoutCheck, Verdict
 from parity.trace import keys
@@ -41,7 +41,7 @@ from parity.trace.mapping import comparable
 from parity.trace.summary import Summary
 from parity.verdict.traces import Comparison, Unequal, compare_traces, side_names
 
-TOPICS: Final[tuple[Topic, ...]] = (
+TOPICS: Final = (
     initial_parameters.questions,
     samples.questions,
     inputs.questions,
@@ -51,7 +51,7 @@ TOPICS: Final[tuple[Topic, ...]] = (
     gradients.questions,
     optimizers.questions,
 )
-Told = frozenset[tuple[str, str]]  # causes that are known already, by id and place
+CauseKeys = frozenset[tuple[str, str]]  # causes that are known already, by id and place
 
 
 class Examined(NamedTuple):
@@ -69,17 +69,12 @@ class Examined(NamedTuple):
     noisier: Mapping[str, list[str]] = {}
 
 
-def explained(reference: Trace, candidate: Trace) -> CaseResult:
-    """Return the verdict on a case; unless it is a match, with the first module that differs and the causes."""
-    return examined(reference, candidate).result
-
-
 def examined(reference: Trace, candidate: Trace) -> Examined:
-    """Return the verdict on a case as `explained` does, with the evidence for every tensor that differs."""
+    """Return the verdict on a case; unless it is a match, with the first module that differs and the causes."""
     compared = compare_traces(reference, candidate)
     if compared.result.verdict == "match" and not compared.result.findings:
         return Examined(compared.result, compared.unequal)
-    return _diagnosed(compared, reference, candidate)
+    return _diagnose(compared, reference, candidate)
 
 
 def examined_beyond(
@@ -91,32 +86,33 @@ def examined_beyond(
     `verdict` is that on what differs all the same, and `first` the first such difference.
     """
     result = known.result
-    told = frozenset(map(_name, result.causes))
+    reported = frozenset(map(_name, result.causes))
     beyond = replace(result, verdict=verdict, first_divergence=first, causes=[])
-    found = _diagnosed(Comparison(beyond, known.unequal, dict(known.noisier)), reference, candidate, told)
+    examination = _diagnose(Comparison(beyond, known.unequal, dict(known.noisier)), reference, candidate, reported)
     result.verdict, result.first_divergence = verdict, beyond.first_divergence
     result.reason = beyond.first_divergence.reason if beyond.first_divergence else ""
-    places = {where for _, where in told}
-    new = [cause for cause in beyond.causes if _name(cause) not in told]
+    places = {where for _, where in reported}
+    new = [cause for cause in beyond.causes if _name(cause) not in reported]
     result.causes += [cause for cause in new if cause.id != UNKNOWN or cause.where not in places]
-    return found._replace(result=result)
+    return examination._replace(result=result)
 
 
-def _diagnosed(compared: Comparison, reference: Trace, candidate: Trace, told: Told = frozenset()) -> Examined:
-    """Complete a comparison's result (in place); `told` are causes that do not explain the first divergence."""
+def _diagnose(compared: Comparison, reference: Trace, candidate: Trace, reported: CauseKeys = frozenset()) -> Examined:
+    """Complete a comparison's result (in place); `reported` are causes that do not explain the first divergence."""
     result, layout = compared.result, compared.result.layout
     assert layout
     sides = _sides(compared, reference, candidate)
-    first = keys.key(found.kind, found.name) if (found := result.first_divergence) else ""
+    first = keys.key(divergence.kind, divergence.name) if (divergence := result.first_divergence) else ""
     # The matrix products are small: BLAS threads would mostly wait for each other, and on a busy machine that takes
     # ten times as long as one thread.
     with threadpool_limits(1, "blas"), np.errstate(all="ignore"):
         result.first_divergence = _first_divergence(result.first_divergence, layout, sides)
-        answers = without_moved([(ask, ask.answer or _compared(ask)) for ask in _questions(sides)])
+        asked = (ask for topic in TOPICS for ask in topic(sides) if None not in ask.both)
+        answers = without_moved([(ask, _answer(ask)) for ask in asked])
         # What float32 cannot see comes after what it can.
         visible = [each for each in answers if not (each[1].hidden and result.verdict == "diverged")]
         result.first_divergence = _behind_update(result.first_divergence, compared.update, visible, sides)
-        result.causes = list(_causes(visible, sides, layout, result.first_divergence, told))
+        result.causes = list(_causes(visible, sides, layout, result.first_divergence, reported))
     failed = (ask for ask, answer in answers if answer.known and not (answer.same or answer.changes or ask.is_later))
     return Examined(
         result,
@@ -125,7 +121,7 @@ def _diagnosed(compared: Comparison, reference: Trace, candidate: Trace, told: T
         same=frozenset(ask.tensor for ask, answer in answers if answer.same),
         failed=frozenset(ask.tensor for ask in failed),
         first=first,
-        replayed=Replayed(sides, answers),
+        replayed=Replayed(sides, [(ask, answer.settings) for ask, answer in answers if ask.kind == keys.UPDATE]),
         noisier=compared.noisier,
     )
 
@@ -135,24 +131,17 @@ def _sides(compared: Comparison, reference: Trace, candidate: Trace) -> Sides:
     is_comparable = comparable(candidate.manifest.mapping, candidate.manifest.matching)
     aliases = reference.manifest.aliases if candidate.manifest.matching else None
     names = side_names(reference, candidate)
-    mine, theirs = (
-        Side(name, trace, is_comparable, aliases) for name, trace in zip(names, (reference, candidate), strict=True)
-    )
+    mine = Side(names[0], reference, is_comparable, aliases)
+    theirs = Side(names[1], candidate, is_comparable, aliases)
     return Sides(mine, theirs, compared.unequal, compared.noisier)
 
 
-def _questions(sides: Sides) -> Iterator[Question]:
-    """Yield all questions for which both sides have recorded what is needed."""
-    asked = (question for topic in TOPICS for question in topic(sides))
-    yield from (question for question in asked if not any(observation is None for observation in question.both))
-
-
-def _compared(question: Question) -> Explained:
-    return explain.guarded(lambda: explain.compare(question.formula, *question.both))
+def _answer(question: Question) -> Explained:
+    return explain.guarded(lambda: question.answer or explain.compare(question.formula, *question.both))
 
 
 def _causes(
-    answers: list[Answer], sides: Sides, layout: LayoutCheck, first: Divergence | None, told: Told
+    answers: list[Answer], sides: Sides, layout: LayoutCheck, first: Divergence | None, reported: CauseKeys
 ) -> Iterator[Cause]:
     """Yield all causes: those that have a name, then those that are unknown, then mistakes in formulas."""
     names = sides.names
@@ -162,9 +151,9 @@ def _causes(
     )
     if placements := list(entries.layout_causes(layout, names, bool(named))):
         named["layout"] = placements
-    new = [kind for kind, causes in named.items() if not told.issuperset(map(_name, causes))]
+    new = [kind for kind, causes in named.items() if not reported.issuperset(map(_name, causes))]
     if first and _phase(first) not in (*new, *unknown, *errors):
-        tensor = sides.reference.compared(first.step, first.replica).get(keys.key(first.kind, first.name))
+        tensor = sides.reference.file(first.step, first.replica).compared.get(keys.key(first.kind, first.name))
         why = entries.SUMMARISED if isinstance(tensor, Summary) else entries.UNCOVERED
         unknown[_phase(first)] = [entries.unknown(first.name, names, why=why)]
     for kind, causes in named.items():
@@ -237,10 +226,9 @@ def _first_divergence(first: Divergence | None, layout: LayoutCheck, sides: Side
     if first is not None:
         modules = sides.reference.modules
         first = place.responsible_module(place.start_of_noise(first, sides.noisier), sides.unequal, modules)
-        compared = sides.reference.compared(first.step, first.replica)
-        unshared = sides.reference.made_by_functions(first.step, first.replica) - compared.keys()
-        recorded = sides.reference.recorded(first.step, first.replica)
-        first = place.unless_untold(first, unshared, recorded, modules)
+        file = sides.reference.file(first.step, first.replica)
+        unshared = sides.reference.made_by_functions(first.step, first.replica) - file.compared.keys()
+        first = place.module_around_functions(first, unshared, file.recorded, modules)
         return place.with_module(first, sides.reference.classes)
     return place.by_layout(layout.differences[0]) if layout.differences else None
 
@@ -254,15 +242,14 @@ def _behind_update(
     """
     if first is None or update is None or not first.step or first.kind not in gradients.FORWARD_PASS:
         return first
-    is_recorded = any(key.startswith("parameter/") for key in sides.reference.recorded(first.step - 1, first.replica))
+    before = sides.reference.file(first.step - 1, first.replica).recorded
+    is_recorded = any(key.startswith("parameter/") for key in before)
     does_otherwise = any(ask.kind == keys.UPDATE and answer.changes for ask, answer in answers)
     return update if does_otherwise and not is_recorded else first
 
 
 def _phase(first: Divergence) -> str:
     """Return the kind of question that explains the first divergence."""
-    if first.kind == "buffer":
-        return "activation"
-    if first.kind == "optimizer_state" or (first.kind == "parameter" and first.step is not None):
+    if first.kind == "parameter" and first.step is not None:
         return keys.UPDATE
-    return first.kind
+    return {"buffer": "activation", "optimizer_state": keys.UPDATE}.get(first.kind, first.kind)

@@ -54,9 +54,9 @@ def low_cause(side: str, where: str, change: Change, names: tuple[str, str]) -> 
 
 def _reproduced(what: str, change: Change) -> str:
     """Return to how many bits something is reproduced with its own setting, and with that of the reference."""
-    own, other = _as_json(change.candidate), _as_json(change.reference)
+    own, reference = _as_json(change.candidate), _as_json(change.reference)
     bits, before = count(round(change.bits), "bit"), count(round(change.before), "bit")
-    return f"recomputed with {change.trait} = {own}, {what} is reproduced to {bits}; with {other}, to {before}"
+    return f"recomputed with {change.trait} = {own}, {what} is reproduced to {bits}; with {reference}, to {before}"
 
 
 UNCOVERED = "no formula in the catalogue covers this tensor"

@@ -91,28 +91,15 @@ def compare(formula: Formula[Observed], reference: Observed, candidate: Observed
     if formula.is_function and reproduced_bits(formula, reference, theirs.settings) >= NEEDED:
         # The reference's data could not tell these settings from its own: a ReLU of positive numbers is the identity.
         return Explained(True, (), tried, settings=(theirs.settings, theirs.settings))
-    sides = (reference, mine.settings), (candidate, theirs.settings)
-    changes = tuple(
-        each
-        for each in _changes(formula, mine, theirs, before)
-        if not any(_is_unused(formula, each.trait, *side) for side in sides)
-    )
-    return Explained(False, changes, tried, settings=(mine.settings, theirs.settings))
-
-
-def _changes(formula: Formula[Any], mine: Explanation, theirs: Explanation, before: float) -> Iterator[Change]:
-    """Yield the traits whose values differ between the two explanations."""
+    changes, sides = [], ((reference, mine.settings), (candidate, theirs.settings))
     for trait in formula.traits:
-        reference_value, candidate_value = mine.settings[trait.name], theirs.settings[trait.name]
-        if reference_value != candidate_value and UNUSED not in (reference_value, candidate_value):
-            cause = trait.specific_cause(reference_value, candidate_value) or trait.cause
-            yield Change(trait.name, cause, reference_value, candidate_value, theirs.bits, before)
-
-
-def _is_unused(formula: Formula[Observed], name: str, observation: Observed, settings: Settings) -> bool:
-    """Return whether a trait makes no difference under the settings of those before it."""
-    trait = next(each for each in formula.traits if each.name == name)
-    return bool(next(values(formula, trait, observation, settings), UNSET) == UNUSED)
+        pair = mine.settings[trait.name], theirs.settings[trait.name]
+        if pair[0] == pair[1] or UNUSED in pair:
+            continue
+        # A trait may make no difference under the settings of those before it.
+        if UNUSED not in (next(values(formula, trait, *side), UNSET) for side in sides):
+            changes.append(Change(trait.name, trait.specific_cause(*pair) or trait.cause, *pair, theirs.bits, before))
+    return Explained(False, tuple(changes), tried, settings=(mine.settings, theirs.settings))
 
 
 def explain(
@@ -154,7 +141,7 @@ class _Search(NamedTuple, Generic[Observed]):
         """Yield settings to try with the traits that they change, those with the fewest changes first."""
         for count in range(1, MOST_CHANGES + 1):
             for changed in itertools.combinations(self.formula.traits, count):
-                yield from ((settings, changed) for settings in self.changed(base, changed))
+                yield from ((settings, changed) for settings in self.with_changes(base, changed))
 
     def by_parts(self, settings: Settings) -> Iterator[tuple[Settings, Traits[Observed]]]:
         """Yield settings found by accepting one change after another, for observations of several values.
@@ -165,9 +152,9 @@ class _Search(NamedTuple, Generic[Observed]):
         changed: Traits[Observed] = ()
         while len(self.observation.seen) > 1:
             reproduced = self.reproduced(settings)
-            single = ((trial, trait) for trait in self.formula.traits for trial in self.changed(settings, (trait,)))
-            better = ((trial, trait) for trial, trait in single if reproduced < self.reproduced(trial))
-            improvement = next(better, None)
+            traits = self.formula.traits
+            trials = ((trial, trait) for trait in traits for trial in self.with_changes(settings, (trait,)))
+            improvement = next((trial for trial in trials if reproduced < self.reproduced(trial[0])), None)
             if improvement is None:
                 return
             settings, changed = improvement[0], (*changed, improvement[1])
@@ -178,15 +165,14 @@ class _Search(NamedTuple, Generic[Observed]):
         left = residuals(self.formula, self.observation, settings)
         return {name for name, value in self.observation.seen.items() if bits_of(value, left[name]) >= NEEDED}
 
-    def changed(self, base: Settings, changed: Traits[Observed]) -> Iterator[Settings]:
+    def with_changes(self, base: Settings, traits: Traits[Observed]) -> Iterator[Settings]:
         """Yield the settings with every combination of other values for the given traits."""
-        if not changed:
+        if not traits:
             yield base
             return
-        first, *others = changed
-        for value in values(self.formula, first, self.observation, base):
-            if value != base[first.name]:
-                yield from self.changed({**base, first.name: value}, tuple(others))
+        for value in values(self.formula, traits[0], self.observation, base):
+            if value != base[traits[0].name]:
+                yield from self.with_changes({**base, traits[0].name: value}, traits[1:])
 
     def with_fewest_digits(self, settings: Settings, trait: Trait[Observed], reached: float) -> tuple[Settings, float]:
         """Return the settings with a solved constant's noisy last digits dropped as far as they fit, and their bits."""

@@ -24,7 +24,6 @@ EXACT: Final = 53.0  # bits credited to integers that are equal
 UNSET: Final[Any] = object()  # the setting of a trait that has no value to try; no formula is asked with one
 UNUSED: Final = "unused"  # the setting of a trait that makes no difference under those before it
 Settings = dict[str, Any]
-Predicted = Mapping[str, Array]
 
 
 class Seen(NamedTuple):
@@ -92,7 +91,7 @@ class Formula(NamedTuple, Generic[Observed]):
 
     # `predict(observation, **settings)` returns the predicted values by name. It raises NotApplicable where the
     # settings do not fit.
-    predict: Callable[..., Predicted]
+    predict: Callable[..., Mapping[str, Array]]
     traits: tuple[Trait[Observed], ...]  # the hidden settings
     # Raises NotApplicable if an observation has not the shapes and parameters that `predict` and the traits rely on.
     # They are called only after it.
@@ -133,7 +132,7 @@ def residuals(formula: Formula[Observed], observation: Observed, settings: Setti
     }
 
 
-def predicted(formula: Formula[Observed], observation: Observed, settings: Settings) -> Predicted:
+def predicted(formula: Formula[Observed], observation: Observed, settings: Settings) -> Mapping[str, Array]:
     """Return what should have been recorded, or {} where the formula does not fit the observation."""
     if any(setting is UNSET for setting in settings.values()):
         return {}

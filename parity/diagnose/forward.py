@@ -23,9 +23,8 @@ from parity.trace import keys
 from parity.trace.keys import MODEL, number, plain
 from parity.verdict.traces import Unequal
 
-Parts = tuple[str, ...]
-Terms = tuple[str, ...]
-Sums = Mapping[str, tuple[Terms, Terms]]  # by the key of the sum, its terms on both sides
+Keys = tuple[str, ...]
+Sums = Mapping[str, tuple[Keys, Keys]]  # by the key of the sum, its terms on both sides
 Answer = tuple[Question, Explained]
 MOST_PARTS: Final = 8
 TERMS, SCALE = "terms", "scale"
@@ -62,14 +61,14 @@ def _between_modules(sides: Sides, tensor: Unequal, module: str) -> Question | N
     modules, key = sides.reference.modules, keys.key(tensor.kind, tensor.name)
     where = (around(module, modules) or MODEL) if tensor.kind == "input" else module
     step = tensor.step or 0
-    joined = observe_concatenation(sides, key, step, tensor.replica)
-    formula: Formula[Any] = CONCATENATION if joined else wiring.FORMULA
-    both = joined or wiring.observe(sides, key, step, tensor.replica, wiring.of_its_shape)
+    pieces = _concatenation(sides, key, step, tensor.replica)
+    formula: Formula[Any] = CONCATENATION if pieces else wiring.FORMULA
+    both = pieces or wiring.observe(sides, key, step, tensor.replica, wiring.of_its_shape)
     is_later = bool(tensor.step) and tensor._replace(step=0) not in sides.unequal
     return Question("activation", where, formula, both, own_key=plain(key), is_later=is_later)
 
 
-def observe_concatenation(sides: Sides, key: str, step: int, replica: int) -> tuple[Junction, Junction] | None:
+def _concatenation(sides: Sides, key: str, step: int, replica: int) -> tuple[Junction, Junction] | None:
     """Return a tensor on both sides with what it may be made of; None if the reference's is no concatenation."""
     reference, candidate = wiring.observe(sides, key, step, replica, _of_pieces)
     if reference is None or candidate is None:
@@ -99,7 +98,7 @@ def _axes(junction: Junction, settings: Settings | None = None) -> list[int]:
     return sorted(axis for axis in axes if axis is not None)
 
 
-def concatenations(junction: Junction, axis: int, begin: int = 0, before: Parts = ()) -> Iterator[Parts]:
+def concatenations(junction: Junction, axis: int, begin: int = 0, before: Keys = ()) -> Iterator[Keys]:
     """Yield the sequences of earlier tensors that make up the whole from position `begin` of an axis on."""
     whole = junction.value
     if begin == whole.shape[axis]:
@@ -118,12 +117,11 @@ def concatenations(junction: Junction, axis: int, begin: int = 0, before: Parts 
             yield from concatenations(junction, axis, begin + size, (*before, first))
 
 
-def _concatenated(junction: Junction, axis: int, parts: Parts) -> dict[str, Array]:
-    require(axis < junction.value.ndim, "the axis")
+def _concatenated(junction: Junction, axis: int, parts: Keys) -> dict[str, Array]:
     arrays = [array for part in parts for array in junction.tensors(part)[:1]]
     require(len(arrays) == len(parts), "all parts before")
-    shapes = {_axis(array.shape, junction.value.shape) for array in arrays}
-    require(shapes == {axis}, "parts along the axis")
+    axes = {_axis(array.shape, junction.value.shape) for array in arrays}
+    require(axes == {axis}, "parts along the axis")
     return {"input": np.concatenate(arrays, axis)}
 
 
@@ -150,19 +148,25 @@ def without_moved(answers: Sequence[Answer]) -> list[Answer]:
     embedding's.
     """
     answers = [(ask, answer._replace(changes=_without_order(answer))) for ask, answer in answers]
-    other_sums = ((ask.tensor, answer.settings) for ask, answer in answers if _is_other_sum(ask, answer))
-    sums = {tensor: (settings[0][TERMS], settings[1][TERMS]) for tensor, settings in other_sums if settings}
+    sums = {
+        ask.tensor: (answer.settings[0][TERMS], answer.settings[1][TERMS])
+        for ask, answer in answers
+        if ask.formula is wiring.FORMULA and _differing_traits(answer) == [TERMS]
+        if answer.settings and all(map(_is_plain, answer.settings))
+    }
     moved: set[str] = set()
     for key in sums:
         used: tuple[set[str], set[str]] = set(), set()
         torch, keras = (sorted(_expanded(key, side, sums, used[side])) for side in (0, 1))
         if torch == keras:
             moved |= used[0] | used[1]
-    scales = {ask.tensor: answer.changes[0] for ask, answer in answers if _changed(answer) == [SCALE]}
+    scales = {ask.tensor: answer.changes[0] for ask, answer in answers if _differing_traits(answer) == [SCALE]}
     for ask, answer in answers:
-        inner = _scaled(ask, answer) if ask.tensor in scales else ""
-        if inner in scales and _cancel(scales[inner], scales[ask.tensor]):
-            moved |= {inner, ask.tensor}
+        source = _scaled_tensor(ask, answer)
+        if source in scales and ask.tensor in scales:
+            inner, outer = scales[source], scales[ask.tensor]
+            if math.isclose(inner.reference * outer.reference, inner.candidate * outer.candidate, rel_tol=CLOSE):
+                moved |= {source, ask.tensor}
     return [(ask, answer._replace(same=True, changes=()) if ask.tensor in moved else answer) for ask, answer in answers]
 
 
@@ -175,27 +179,15 @@ def _without_order(answer: Explained) -> tuple[Change, ...]:
     )
 
 
-def _scaled(ask: Question, answer: Explained) -> str:
+def _scaled_tensor(ask: Question, answer: Explained) -> str:
     """Return the tensor of which another one is a multiple on both sides; "" if there is none."""
     settings = answer.settings[0] if ask.formula is wiring.FORMULA and answer.settings else {}
-    terms: Terms = settings.get(TERMS, ())
+    terms: Keys = settings.get(TERMS, ())
     return terms[0] if len(terms) == 1 and _is_plain({**settings, SCALE: 1.0}) else ""
 
 
-def _changed(answer: Explained) -> list[str]:
+def _differing_traits(answer: Explained) -> list[str]:
     return [change.trait for change in answer.changes]
-
-
-def _cancel(inner: Change, outer: Change) -> bool:
-    """Return whether both sides scale by the same in the end."""
-    return math.isclose(inner.reference * outer.reference, inner.candidate * outer.candidate, rel_tol=CLOSE)
-
-
-def _is_other_sum(ask: Question, answer: Explained) -> bool:
-    """Return whether both sides make a tensor by adding up others, and only these differ."""
-    if ask.formula is not wiring.FORMULA or _changed(answer) != [TERMS]:
-        return False
-    return all(_is_plain(settings) for settings in answer.settings or ())
 
 
 def _is_plain(settings: Settings) -> bool:
@@ -207,7 +199,7 @@ def _is_plain(settings: Settings) -> bool:
 def _expanded(key: str, side: int, sums: Sums, used: set[str]) -> list[str]:
     """Return the terms of a side's sum, those of sums among them in place of these; the sums are added to `used`."""
     used.add(key)
-    found = []
+    terms = []
     for term in sums[key][side]:
-        found += _expanded(term, side, sums, used) if term in sums and term not in used else [term]
-    return found
+        terms += _expanded(term, side, sums, used) if term in sums and term not in used else [term]
+    return terms

@@ -14,7 +14,7 @@ from parity.diagnose import solve
 from parity.diagnose.entries import entry
 from parity.diagnose.formula import Formula, Settings, Trait, choices, choices_if, require
 from parity.diagnose.reductions import FACTORS, observe, times
-from parity.diagnose.topic import Compared, Question, Side, Sides, compared, most_informative
+from parity.diagnose.topic import Compared, Question, Side, Sides, compare_with_reference, most_informative
 from parity.results import Cause
 from parity.trace import keys
 from parity.trace.keys import MODEL, plain
@@ -23,14 +23,11 @@ from parity.verdict.traces import Unequal
 # How a gradient, or one row of it, compares with the other side's. Where only the other side's is zero, its correct
 # value is unknown, so all that can be said is that it flows.
 SAME, STOPPED, FLOWS = "as on the other side", "stopped", "flows"
-WITH, WITHOUT = "has a gradient", "no gradient"
 # Factor of the previous step's gradient in this one, if one side did not set its gradients to zero.
 KEPT: Final = {"added to that of the step before": 1.0, "without that of the step before": -1.0}
 NOTHING: Final = 1e-9  # a smaller factor is what rounding leaves of a gradient that is zero
 FORWARD: Final = ("input", "activation")
-# Kinds of tensors that exist before the backward pass of their step.
-FORWARD_PASS: Final = ("input", "activation", "loss")  # kinds of what it makes
-BEFORE_BACKWARD: Final = ("sample", *FORWARD_PASS)
+FORWARD_PASS: Final = (*FORWARD, "loss")  # kinds of what it makes
 MISSING: Final = "gradient.missing"
 
 
@@ -44,8 +41,7 @@ def questions(sides: Sides) -> Iterator[Question]:
     # reductions.py asks about those of which the gradients before the reduction were recorded.
     alone = [each for each in first if not observe(sides.reference, each.name, each.step or 0, each.replica)]
     for tensor in most_informative(sides, local or alone):
-        both = [compared(side, tensor, sides.reference) for side in sides.both]
-        yield Question("gradient", tensor.name, FORMULA, both)
+        yield compare_with_reference(sides, tensor, FORMULA)
 
 
 def missing(sides: Sides) -> Iterator[Cause]:
@@ -59,7 +55,7 @@ def missing(sides: Sides) -> Iterator[Cause]:
         lacks, has = sides.both if lacking[0] else sides.both[::-1]
         if not _vanishes(lacks, has, tensor):
             evidence = "only one side's backward pass reaches this parameter"
-            yield entry(cause, tensor.name, (lacks.name, has.name), (WITHOUT, WITH), evidence)
+            yield entry(cause, tensor.name, (lacks.name, has.name), ("no gradient", "has a gradient"), evidence)
 
 
 def without_followers(
@@ -85,14 +81,14 @@ def without_followers(
     ]
 
 
-def _vanishes(side: Side, other: Side, gradient: Unequal) -> bool:
-    """Return whether what passes near a parameter is zero on a side alone, so that its gradient is zero as well.
+def _vanishes(lacking: Side, having: Side, gradient: Unequal) -> bool:
+    """Return whether what passes near a parameter is zero on the lacking side alone, so that its gradient is zero too.
 
     Near are the modules beside the one that has it: an attention whose mask hides everything gives its projections no
     gradient, though backward reaches them.
     """
     scope = gradient.name.rpartition(".")[0].rpartition(".")[0]
-    mine, theirs = (each.recorded(gradient.step, gradient.replica) for each in (side, other))
+    mine, theirs = (each.file(gradient.step, gradient.replica).recorded for each in (lacking, having))
     prefixes = tuple(keys.key(kind, f"{scope}." if scope else "") for kind in FORWARD)
     near = (key for key in mine.keys() & theirs.keys() if key.startswith(prefixes))
     return any(_is_zero(mine[key]) and not _is_zero(theirs[key]) for key in near)
@@ -105,7 +101,7 @@ def _is_zero(array: Array) -> bool:
 def precedes(tensor: Unequal, gradient: Unequal) -> bool:
     """Return whether a tensor comes before the backward pass that made a gradient."""
     step = -1 if tensor.step is None else tensor.step
-    is_before = tensor.kind in BEFORE_BACKWARD or tensor.turn < gradient.turn
+    is_before = tensor.kind in ("sample", *FORWARD_PASS) or tensor.turn < gradient.turn
     return step < (gradient.step or 0) or (step == gradient.step and is_before)
 
 
@@ -115,7 +111,7 @@ def _predict(
     seen = gradient.seen["gradient"].value
     if {whole, sent} != {SAME}:
         return {"gradient": np.zeros_like(seen) if STOPPED in (whole, sent) else seen}
-    predicted = (gradient.other.T if transposed else gradient.other) * math.prod(factors.values())
+    predicted = (gradient.reference.T if transposed else gradient.reference) * math.prod(factors.values())
     if kept != SAME and gradient.before is not None:
         require(gradient.before.shape == predicted.shape, "gradients of one shape in both steps")
         predicted = predicted + KEPT[kept] * gradient.before
@@ -125,10 +121,14 @@ def _predict(
     return {"gradient": predicted}
 
 
+def _is_square(gradient: Compared) -> bool:
+    return gradient.reference.ndim == 2 and gradient.reference.shape[0] == gradient.reference.shape[1]
+
+
 def _stopped(staged: bool, gradient: Compared, settings: Settings) -> Iterator[str]:
     """Yield whether a gradient is zero on one side alone; `staged`: of pipeline stages, between which it was lost."""
     yield SAME
-    flows_here, flows_there = gradient.seen["gradient"].value.any(), gradient.other.any()
+    flows_here, flows_there = gradient.seen["gradient"].value.any(), gradient.reference.any()
     if flows_here != flows_there and staged == gradient.case.distribution.is_staged:
         yield FLOWS if flows_here else STOPPED
 
@@ -136,10 +136,10 @@ def _stopped(staged: bool, gradient: Compared, settings: Settings) -> Iterator[s
 def _rows(gradient: Compared, settings: Settings) -> Iterator[str]:
     """Yield the only row of an embedding that has a gradient on one side and none on the other."""
     yield SAME
-    seen, other = gradient.seen["gradient"].value, gradient.other
-    if "embedding" in gradient.name and seen.ndim == 2 and seen.shape == other.shape:
+    seen, reference = gradient.seen["gradient"].value, gradient.reference
+    if "embedding" in gradient.name and seen.ndim == 2 and seen.shape == reference.shape:
         has_gradient = np.any(seen, axis=1)
-        differing = np.flatnonzero(has_gradient != np.any(other, axis=1))
+        differing = np.flatnonzero(has_gradient != np.any(reference, axis=1))
         if len(differing) == 1:
             yield f"{differing[0]} {FLOWS if has_gradient[differing[0]] else STOPPED}"
 
@@ -189,15 +189,7 @@ FORMULA: Final[Formula[Compared]] = Formula(
         Trait("sent", "send_recv.gradient", partial(_stopped, True)),
         Trait("kept", "gradient.kept", choices_if(lambda gradient: gradient.before is not None, SAME, *KEPT)),
         Trait("row", "embedding.padding_idx", _rows),
-        Trait(
-            "transposed",
-            "gradient.transposed",
-            choices_if(
-                lambda gradient: gradient.other.shape == gradient.other.T.shape and gradient.other.ndim == 2,
-                False,
-                True,
-            ),
-        ),
+        Trait("transposed", "gradient.transposed", choices_if(_is_square, False, True)),
         Trait("sign", "gradient.sign", choices(1.0, -1.0)),
         Trait("summed_passes", "accumulation.normalisation", times(lambda case: case.accumulate)),
         Trait("scaled_passes", "accumulation.normalisation", times(lambda case: 1 / case.accumulate)),

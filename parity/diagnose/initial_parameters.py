@@ -61,30 +61,25 @@ def _origins(start: InitialParameter, settings: Settings) -> Iterator[str]:
     for name, constant in CONSTANTS.items():
         if (parameter == constant).all() and not (start.drawn == constant).all():
             yield name
-    drawn = start.drawn.ravel()
-    if (
-        parameter.size >= ENOUGH
-        and _share_near_drawn(parameter.ravel(), drawn) < COMMON
-        and not _is_correlated(parameter.ravel(), drawn)
-    ):
+    if parameter.size >= ENOUGH and _is_unrelated(parameter.ravel(), start.drawn.ravel()):
         largest = float(np.abs(parameter).max())
         yield from (name for name, bound in _bounds(start) if 1 - SURE / parameter.size < largest / bound <= 1 + 1e-6)
         yield from (name for name, deviation in NORMALS.items() if _is_normal(parameter / deviation))
 
 
-def _share_near_drawn(values: Array, drawn: Array) -> float:
-    """Return the fraction of the values that lie much nearer to a drawn value than chance would put them."""
-    drawn = np.sort(drawn)
-    positions = np.searchsorted(drawn, values).clip(1, drawn.size - 1)
-    distances = np.minimum(np.abs(values - drawn[positions - 1]), np.abs(values - drawn[positions]))
-    return float(np.mean(distances < NEAR * np.ptp(drawn) / drawn.size))
+def _is_unrelated(values: Array, drawn: Array) -> bool:
+    """Return whether values have nothing in common with the drawn ones.
 
-
-def _is_correlated(parameter: Array, drawn: Array) -> bool:
-    """Return whether the parameter is correlated with the drawn values: it is those, with something added."""
-    if parameter.shape != drawn.shape:
+    Few lie much nearer to a drawn value than chance would put them, and they are not correlated with the drawn values,
+    as those with something added are.
+    """
+    ordered = np.sort(drawn)
+    positions = np.searchsorted(ordered, values).clip(1, drawn.size - 1)
+    distances = np.minimum(np.abs(values - ordered[positions - 1]), np.abs(values - ordered[positions]))
+    if np.mean(distances < NEAR * np.ptp(drawn) / drawn.size) >= COMMON:
         return False
-    return bool(abs(np.corrcoef(parameter, drawn)[0, 1]) > FOLLOWS / math.sqrt(drawn.size))
+    correlation = np.corrcoef(values, drawn)[0, 1] if values.shape == drawn.shape else 0.0
+    return not abs(correlation) > FOLLOWS / math.sqrt(drawn.size)
 
 
 def _is_normal(values: Array) -> bool:
@@ -98,24 +93,18 @@ def _bounds(start: InitialParameter) -> Iterator[tuple[str, float]]:
     yield "uniform(-0.05, 0.05)", 0.05
     if start.drawn.ndim < 2:
         return
-    inputs, outputs = _fans(start)
+    outputs, inputs, *field = start.drawn.shape  # of PyTorch's layout of weights
+    if start.kind == "conv_transpose2d":
+        outputs, inputs = inputs, outputs
+    inputs, outputs = inputs * math.prod(field), outputs * math.prod(field)  # fan-in and fan-out
     yield "glorot_uniform", math.sqrt(6 / (inputs + outputs))
     yield "kaiming_uniform(a=sqrt(5))", 1 / math.sqrt(inputs)
     yield "he_uniform", math.sqrt(6 / inputs)
     yield "lecun_uniform", math.sqrt(3 / inputs)
     if start.name.endswith("in_proj_weight"):
         yield "glorot_uniform of q, k and v each", math.sqrt(6 / (inputs + outputs // 3))
-    if (heads := start.case.model.heads) and "_proj" in start.name:
-        size = inputs  # d_model
-        yield "glorot_uniform of (d, heads, size)", math.sqrt(6 / (size * (heads + size // heads)))
-
-
-def _fans(start: InitialParameter) -> tuple[int, int]:
-    """Return the numbers of inputs and outputs of a unit (fan-in and fan-out), in PyTorch's layout of weights."""
-    outputs, inputs, *field = start.drawn.shape
-    if start.kind == "conv_transpose2d":
-        outputs, inputs = inputs, outputs
-    return inputs * math.prod(field), outputs * math.prod(field)
+    if (heads := start.case.model.heads) and "_proj" in start.name:  # of d_model inputs
+        yield "glorot_uniform of (d, heads, size)", math.sqrt(6 / (inputs * (heads + inputs // heads)))
 
 
 def questions(sides: Sides) -> Iterator[Question]:
@@ -159,16 +148,10 @@ def _predict(
 def _blocks(start: InitialParameter, matrix: str, packing: str, heads: str) -> Array:
     """Return a matrix, or the three of a packed attention projection, each transposed and in the given order."""
     if not start.name.endswith(PACKED):
-        return _with_heads_reordered(start, _transposed(start.drawn, matrix), heads)
+        return _convert_block(start, start.drawn, matrix, heads)
     require(start.drawn.ndim > 0 and len(start.drawn) % 3 == 0, "queries, keys and values")
     blocks = dict(zip("qkv", np.split(start.drawn, 3), strict=True))
-    return np.concatenate([_with_heads_reordered(start, _transposed(blocks[name], matrix), heads) for name in packing])
-
-
-def _transposed(block: Array, matrix: str) -> Array:
-    if matrix == "reshaped":
-        return reshaped(block, (1, 0))
-    return block.T if matrix == "transposed" else block
+    return np.concatenate([_convert_block(start, blocks[name], matrix, heads) for name in packing])
 
 
 def reshaped(array: Array, axes: tuple[int, ...]) -> Array:
@@ -177,8 +160,10 @@ def reshaped(array: Array, axes: tuple[int, ...]) -> Array:
     return np.ascontiguousarray(array).reshape(shape).transpose(np.argsort(axes))
 
 
-def _with_heads_reordered(start: InitialParameter, block: Array, heads: str) -> Array:
-    """Return a block with its rows (of the output projection, its columns) assigned to the heads in another order."""
+def _convert_block(start: InitialParameter, block: Array, matrix: str, heads: str) -> Array:
+    """Return a block transposed, and its rows (of the output projection, its columns) assigned to other heads."""
+    if matrix != DRAWN:
+        block = reshaped(block, (1, 0)) if matrix == "reshaped" else block.T
     if heads == DRAWN or not start.case.model.heads:
         return block
     axis = 1 if start.name.endswith("out_proj.weight") else 0

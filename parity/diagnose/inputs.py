@@ -11,7 +11,7 @@ from parity.core.arrays import Array
 from parity.diagnose import solve
 from parity.diagnose.formula import Formula, Settings, Trait, choices, choices_if, require
 from parity.diagnose.initial_parameters import reshaped
-from parity.diagnose.topic import Compared, Question, Sides, compared
+from parity.diagnose.topic import Compared, Question, Sides, compare_with_reference
 from parity.trace import keys
 from parity.trace.keys import plain
 
@@ -27,8 +27,7 @@ def questions(sides: Sides) -> Iterator[Question]:
     for tensor in sides.of("input"):
         if plain(tensor.name) in keys.MODEL_INPUTS and tensor.name not in asked:
             asked.add(tensor.name)
-            both = [compared(side, tensor, sides.reference) for side in sides.both]
-            yield Question("input", tensor.name, FORMULA, both)
+            yield compare_with_reference(sides, tensor, FORMULA)
 
 
 def _shifted(array: Array, axis: int, by: int, cyclic: bool) -> Array:
@@ -75,7 +74,7 @@ def _predict(
     scale: float,
     shift: float,
 ) -> dict[str, Array]:
-    turned = (UNTURNED | TURNS.get(tensor.other.ndim, {}))[layout](tensor.other)
+    turned = (UNTURNED | TURNS.get(tensor.reference.ndim, {}))[layout](tensor.reference)
     value = (UNTURNED | MOVES)[moved](turned)
     if not np.issubdtype(value.dtype, np.integer):
         return {"input": value.astype(precision.dtype(rounded)).astype(np.float64) * scale + shift}
@@ -86,49 +85,42 @@ def _predict(
 
 
 def _moves(tensor: Compared, settings: Settings) -> Iterable[str]:
-    axes = tuple(f"axis {axis}" for axis in range(tensor.other.ndim))
+    axes = tuple(f"axis {axis}" for axis in range(tensor.reference.ndim))
     return (SAME, *(name for name in MOVES if name.removesuffix(", cyclic").endswith(axes)))
 
 
 def _are_ids(tensor: Compared) -> bool:
-    return np.issubdtype(tensor.other.dtype, np.integer)
+    return np.issubdtype(tensor.reference.dtype, np.integer)
 
 
 def _scales(tensor: Compared, settings: Settings) -> Iterator[float]:
     """Yield factors to try: without a shift, and with one."""
     yield 1.0
-    unscaled, recorded = _unscaled(tensor, settings), tensor.seen["input"].value
-    if _is_solvable(unscaled, recorded):
-        yield float(np.vdot(unscaled, recorded) / np.vdot(unscaled, unscaled))
-        centred = unscaled - unscaled.mean()
-        yield float(np.vdot(centred, recorded) / np.vdot(centred, centred))
+    unscaled, recorded = _unscaled(tensor, settings)
+    for source in (unscaled, unscaled - unscaled.mean()):
+        yield float(np.vdot(source, recorded) / np.vdot(source, source))
 
 
 def _shifts(tensor: Compared, settings: Settings) -> Iterator[float]:
     """Yield the constants to try that may have been added."""
     yield 0.0
-    unscaled, recorded = _unscaled(tensor, settings), tensor.seen["input"].value
-    if _is_solvable(unscaled, recorded):
-        yield float(np.mean(recorded - unscaled * settings["scale"]))
+    unscaled, recorded = _unscaled(tensor, settings)
+    yield float(np.mean(recorded - unscaled * settings["scale"]))
 
 
-def _unscaled(tensor: Compared, settings: Settings) -> Array:
-    return _predict(tensor, **{**settings, "scale": 1.0, "shift": 0.0})["input"]
-
-
-def _is_solvable(unscaled: Array, recorded: Array) -> bool:
-    """Return whether there are enough distinct values to solve for a constant."""
-    return (
-        unscaled.shape == recorded.shape
-        and len(np.unique(unscaled)) >= solve.ENOUGH
-        and np.issubdtype(unscaled.dtype, np.floating)
-    )
+def _unscaled(tensor: Compared, settings: Settings) -> tuple[Array, Array]:
+    """Return what is scaled and shifted, and what was recorded. Raise NotApplicable where too few values differ."""
+    recorded = tensor.seen["input"].value
+    unscaled = _predict(tensor, **{**settings, "scale": 1.0, "shift": 0.0})["input"]
+    require(unscaled.shape == recorded.shape and np.issubdtype(unscaled.dtype, np.floating), "numbers of one shape")
+    require(len(np.unique(unscaled)) >= solve.ENOUGH, "enough distinct values to solve for a constant")
+    return unscaled, recorded
 
 
 FORMULA: Final[Formula[Compared]] = Formula(
     _predict,
     (
-        Trait("layout", "input.layout", lambda tensor, _: UNTURNED | TURNS.get(tensor.other.ndim, {})),
+        Trait("layout", "input.layout", lambda tensor, _: UNTURNED | TURNS.get(tensor.reference.ndim, {})),
         Trait("moved", "input.shift", _moves),
         Trait("offset", "input.ids", choices_if(_are_ids, 0, 1, -1)),
         Trait("encoding", "input.one_hot", choices_if(_are_ids, "ids", "one-hot")),

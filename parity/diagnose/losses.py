@@ -32,9 +32,29 @@ TERMS: Final[dict[str, Callable[[Array], Array]]] = {
 SMOOTHINGS: Final = (0.0, 0.1, 0.05)
 FURTHER: Final = (*SMOOTHINGS, 0.2, 0.15, 0.01, 0.02, 0.3)  # where no experiment tells more
 ALL, OTHERS = "all classes", "the other classes"  # that share the probability taken away from a target's class
-MEANINGS: Final = ("logits", "probabilities", "probabilities, normalised first", "logarithms")  # of the outputs
 IGNORED: Final = ("none", "class 0, mean over the others", "class 0, mean over all")  # of the targets
 BASES: Final = {"e": 1.0, "2": math.log(2.0), "10": math.log(10.0)}
+
+
+def _log(probabilities: Array) -> Array:
+    """Return the logarithms of probabilities, kept from 0 and 1 as Keras does."""
+    return np.asarray(np.log(np.clip(probabilities, SMALL, 1 - SMALL)))
+
+
+# The logarithms of the class probabilities, by what the outputs mean; of probabilities, by Keras's formulas.
+MEANINGS: Final[dict[str, Callable[[Array], Array]]] = {
+    "logits": lambda outputs: log_softmax(outputs, -1),
+    "probabilities": lambda outputs: log_softmax(_log(outputs), -1),  # sparse_categorical_crossentropy
+    "probabilities, normalised first": lambda outputs: _log(outputs / outputs.sum(-1, keepdims=True)),
+    "logarithms": lambda outputs: outputs,
+}
+# Rules that keep the logarithms of probabilities from minus infinity.
+FLOORS: Final[dict[str, Callable[[Array], Array]]] = {
+    "none": lambda logs: logs,
+    "1e-7": lambda logs: _log(np.exp(logs)),
+    "1e-7, then normalised": lambda logs: log_softmax(_log(np.exp(logs)), -1),
+    "log e^-100": lambda logs: np.maximum(logs, -100.0),  # torch.nn.functional.binary_cross_entropy
+}
 
 
 class LossValue(NamedTuple):
@@ -113,43 +133,17 @@ def _cross_entropy(
         logits = np.moveaxis(outputs, axis, -1)
         for _ in range(softmaxes - 1):
             logits = np.exp(log_softmax(logits, -1))
-        logs = _clipped(_logarithms(logits, taken_for), floor) / BASES[base]
-        chosen, classes = _chosen(logs, target), logs.shape[-1]
+        logs = FLOORS[floor](MEANINGS[taken_for](logits)) / BASES[base]
+        ids, classes = target.astype(np.int64), logs.shape[-1]
+        require(logs.shape[:-1] == target.shape, "a class for each output")
+        require(bool((ids >= -classes).all() and (ids < classes).all()), f"{classes} classes")
+        chosen = np.take_along_axis(logs, ids[..., None], -1)[..., 0]
         rest = logs.mean(-1) if shared == ALL else (logs.sum(-1) - chosen) / max(classes - 1, 1)
         terms = -(1 - smoothing) * chosen - smoothing * rest
         valid = (target != 0) if ignored != "none" else np.ones(target.shape, bool)
         counted = valid if ignored == "class 0, mean over the others" else np.ones(target.shape)
         values.append(_reduced(loss, terms * valid, counted, **reduction))
     return {"loss": np.asarray(values)}
-
-
-def _chosen(logs: Array, target: Array) -> Array:
-    """Return the logarithm of the probability of each target's class."""
-    classes, count = target.astype(np.int64), logs.shape[-1]
-    require(logs.shape[:-1] == target.shape, "a class for each output")
-    require(bool((classes >= -count).all() and (classes < count).all()), f"{count} classes")
-    return np.asarray(np.take_along_axis(logs, classes[..., None], -1)[..., 0])
-
-
-def _logarithms(outputs: Array, taken_for: str) -> Array:
-    """Return the logarithms of the class probabilities that the outputs mean; probabilities by Keras's formulas."""
-    if taken_for == "logits":
-        return log_softmax(outputs, -1)
-    if taken_for == "logarithms":
-        return outputs
-    if taken_for == "probabilities":  # sparse_categorical_crossentropy
-        return log_softmax(np.log(np.clip(outputs, SMALL, 1 - SMALL)), -1)
-    return np.asarray(np.log(np.clip(outputs / outputs.sum(-1, keepdims=True), SMALL, 1 - SMALL)))
-
-
-def _clipped(logs: Array, floor: str) -> Array:
-    """Return log-probabilities kept from minus infinity by one of the known rules."""
-    if floor == "log e^-100":  # torch.nn.functional.binary_cross_entropy
-        return np.maximum(logs, -100.0)
-    if floor == "none":
-        return logs
-    clipped = np.log(np.clip(np.exp(logs), SMALL, 1 - SMALL))
-    return log_softmax(clipped, -1) if floor == "1e-7, then normalised" else np.asarray(clipped)
 
 
 def _reduced(
@@ -219,7 +213,7 @@ def _of_classes(smoothings: Sequence[float], *shares: str) -> Formula[LossValue]
             Trait("ignored", "cross_entropy.ignored", choices(*IGNORED)),
             Trait("smoothing", "cross_entropy.label_smoothing", choices(*smoothings)),
             Trait("shared", "cross_entropy.label_smoothing", choices(ALL, *shares)),
-            Trait("floor", "probability.clipping", choices("none", "1e-7", "1e-7, then normalised", "log e^-100")),
+            Trait("floor", "probability.clipping", choices(*FLOORS)),
             Trait("base", "loss.logarithm", choices(*BASES)),
         ),
         _check,

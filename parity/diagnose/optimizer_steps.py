@@ -7,7 +7,7 @@ A class that is derived from a framework's may do in some respects what the refe
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -82,7 +82,11 @@ Slots = dict[str, Array]
 @np.errstate(all="ignore")
 def replay(updates: Updates, **settings: Any) -> dict[str, Array]:
     """Return what the optimizer leaves after the first and the last step, by the names in `Updates.seen`."""
-    rule = _rounded(Rule(**settings))
+    rule = Rule(**settings)
+    # All as numpy's numbers, which overflow to infinity.
+    constants: dict[str, Any] = {name: np.float64(x) for name, x in rule._asdict().items() if isinstance(x, float)}
+    rounded = {name: np.float64(np.float32(constants[name])) for name in ROUNDED.get(rule.precision, ())}
+    rule = rule._replace(**constants | rounded)
     parameter, last = updates.initial, len(updates.gradients) - 1
     slots: Slots = {}
     results: dict[str, Array] = {}
@@ -226,15 +230,6 @@ def _correction(rule: Rule, beta: float, count: int) -> float:
     return float(1 - np.float32(power)) if rule.beta_precision == "float32 powers" else 1 - power
 
 
-def _rounded(rule: Rule) -> Rule:
-    """Return the rule with some constants rounded to float32, all as numpy's, which overflow to infinity."""
-    constants: dict[str, Any] = {
-        name: np.float64(value) for name, value in rule._asdict().items() if isinstance(value, float)
-    }
-    rounded = {name: np.float64(np.float32(constants[name])) for name in ROUNDED.get(rule.precision, ())}
-    return rule._replace(**constants | rounded)
-
-
 def explained_by_settings(formula: Formula[Updates], reference: Updates, candidate: Updates) -> Explained | None:
     """Return in which settings, as the reference's `formula` has them, two optimizers differ; None if unexplained."""
     if reference.settings is None or candidate.settings is None:
@@ -291,15 +286,12 @@ def _rate(
 ) -> Change:
     """Return the change of the learning rate in the first step where it differs, or of when the schedule begins."""
     before = reproduced_bits(formula, candidate, {**theirs, "rates": mine["rates"]})
-    if late := _late(mine["rates"], theirs["rates"]):
-        return Change("offset", "schedule.offset", 0, -late, reached, before)
+    reference_rates, candidate_rates = mine["rates"], theirs["rates"]
+    # How many steps later the candidate may have the reference's rates.
+    for late, first, second in ((1, slice(-1), slice(1, None)), (-1, slice(1, None), slice(-1))):
+        rates, shifted = reference_rates[first], candidate_rates[second]
+        if len(set(rates)) > 1 and all(map(partial(math.isclose, rel_tol=SHIFTED_RATE), rates, shifted)):
+            return Change("offset", "schedule.offset", 0, -late, reached, before)
     cause = f"{mine[KIND]}.learning_rate" if step == 0 else "schedule.rate"
     name = "learning_rate" if step == 0 else f"learning_rate of step {step}"
-    return Change(name, cause, mine["rates"][step], theirs["rates"][step], reached, before)
-
-
-def _late(mine: Sequence[float], theirs: Sequence[float]) -> int:
-    """Return by how many steps, 1 or -1, the candidate has the reference's rates later; 0 if it has others."""
-    shifts = (1, mine[:-1], theirs[1:]), (-1, mine[1:], theirs[:-1])
-    is_near = partial(math.isclose, rel_tol=SHIFTED_RATE)
-    return next((late for late, ours, own in shifts if len(set(ours)) > 1 and all(map(is_near, ours, own))), 0)
+    return Change(name, cause, reference_rates[step], candidate_rates[step], reached, before)

@@ -14,9 +14,9 @@ from parity.config import schema
 from parity.config.pair import SPARSE
 from parity.core.arrays import reproduced
 from parity.diagnose import entries, explain, optimizer_steps, solve
-from parity.diagnose.explain import Change, Explained
+from parity.diagnose.explain import Change
 from parity.diagnose.formula import Formula, Settings, Trait, choices, choices_if, require, usually
-from parity.diagnose.optimizer_steps import DIRECTION, Rule, replay
+from parity.diagnose.optimizer_steps import DECAY, DIRECTION, Rule, replay
 from parity.diagnose.topic import Question, Side, Sides, most_informative
 from parity.diagnose.updates import Updates, explains, observe
 from parity.results import Cause
@@ -30,7 +30,6 @@ EPSILONS: Final = ("after the correction", "before the correction", "inside the 
 DECAY_FORMS: Final = ("coupled", "decoupled", "decoupled, after the step", "decoupled, not times the rate")
 SMALL: Final = tuple(factor * 10.0**power for power in range(-12, 0) for factor in (1.0, 3.0))  # to begin with
 BETAS: Final = (0.999, 0.99)  # of Adam's second moment, to begin with
-DECAY: Final = "weight_decay"
 RATE: Final = "learning_rate"  # recorded as state of the optimizer: it follows from the settings as well
 TRIED: Final = 3  # parameters for which an explanation is looked for
 NEEDED: Final = 3  # parameters that must follow from the same settings, if so many differ
@@ -62,14 +61,10 @@ def _known(sides: Sides, tensor: Unequal, name: str) -> Question | None:
     answer = explain.guarded(lambda: optimizer_steps.explained_by_settings(named, reference, candidate))
     is_own = any(side.trace.manifest.training.own_step for side in sides.both)
     if answer and is_own and not reproduced(candidate.gradients[0], reference.gradients[0]):
-        answer = _without_decay(answer)
+        # The user's step may have added a weight decay to its gradients.
+        changes = tuple(each for each in answer.changes if not _is_one_sided_decay(each))
+        answer = answer._replace(changes=changes, same=answer.same or (bool(answer.changes) and not changes))
     return Question(keys.UPDATE, name, named, (reference, candidate), answer=answer) if answer else None
-
-
-def _without_decay(answer: Explained) -> Explained:
-    """Return an answer without a weight decay of one side alone, which the user's step may add to its gradients."""
-    changes = tuple(each for each in answer.changes if not _is_one_sided_decay(each))
-    return answer._replace(changes=changes, same=answer.same or (bool(answer.changes) and not changes))
 
 
 def _is_one_sided_decay(change: Change) -> bool:
@@ -84,19 +79,20 @@ def _check(updates: Updates) -> None:
     require(rate is None or rate.value.shape == (), "a learning rate that is one number")
 
 
-def _configured(updates: Updates, name: str, usual: Any) -> Any:
-    return getattr(updates.case.optimizer, name, usual)
+def _configured(updates: Updates, name: str) -> Any:
+    """Return a setting of the case's optimizer; that of PyTorch's default if the case has none."""
+    return getattr(updates.case.optimizer, name, getattr(Rule(), name))
 
 
-def _constant(setting: str, cause: str, usual: float, starts: tuple[float, ...] = (), slot: str = "") -> Trait[Updates]:
+def _constant(setting: str, cause: str, starts: tuple[float, ...] = (), slot: str = "") -> Trait[Updates]:
     """Return a trait for a constant: the configured value, or zero, or the value that fits the recording best.
 
-    `cause`: the id to report. `usual`: the value if the case configures none. `starts`: further values to start solving
-    from. `slot`: prefix of the slots that depend on this constant alone; it is fitted to those first, then to all.
+    `cause`: the id to report. `starts`: further values to start solving from. `slot`: prefix of the slots that depend
+    on this constant alone; it is fitted to those first, then to all.
     """
 
     def values(updates: Updates, settings: Settings) -> Iterator[float]:
-        configured = float(_configured(updates, setting, usual))
+        configured = float(_configured(updates, setting))
         yield configured
         yield 0.0
         for among in (slot, "") if slot else ("",):
@@ -107,7 +103,7 @@ def _constant(setting: str, cause: str, usual: float, starts: tuple[float, ...] 
 
 def _rates(updates: Updates, settings: Settings) -> Iterator[float]:
     """Yield the learning rate that is configured, that was recorded, and that the updates imply."""
-    configured = float(_configured(updates, "learning_rate", 0.01))
+    configured = float(updates.case.optimizer.learning_rate)
     yield configured
     recorded = updates.seen.get("learning_rate@0")
     expected = replay(updates, **{**settings, "learning_rate": 1.0})["learning_rate@0"]
@@ -157,10 +153,10 @@ SHARED: Final[tuple[Trait[Updates], ...]] = (
 )
 SGD: Final[tuple[Trait[Updates], ...]] = (
     Trait("momentum_form", "sgd.momentum_form", choices(*DIRECTION)),
-    Trait("nesterov", "sgd.nesterov", usually(lambda updates: _configured(updates, "nesterov", False), False, True)),
+    Trait("nesterov", "sgd.nesterov", usually(lambda updates: _configured(updates, "nesterov"), False, True)),
     Trait("learning_rate", "sgd.learning_rate", _rates),
-    _constant("weight_decay", "weight_decay.value", 0.0),
-    _constant("momentum", "sgd.momentum", 0.0, AVERAGES, "momentum_buffer@"),
+    _constant("weight_decay", "weight_decay.value"),
+    _constant("momentum", "sgd.momentum", AVERAGES, "momentum_buffer@"),
     Trait("dampening", "sgd.dampening", _dampenings),
     Trait("first", "sgd.dampening", choices("undamped", "damped")),
 )
@@ -171,10 +167,10 @@ ADAM: Final[tuple[Trait[Updates], ...]] = (
     Trait("amsgrad", "adam.amsgrad", choices(False, True)),
     Trait("counted", "adam.step", choices(1, 2)),
     Trait("learning_rate", "adam.learning_rate", _rates),
-    _constant("weight_decay", "weight_decay.value", 0.0),
-    _constant("epsilon", "adam.epsilon", 1e-8, SMALL),
-    _constant("beta1", "adam.beta1", 0.9, AVERAGES, "exp_avg@"),
-    _constant("beta2", "adam.beta2", 0.999, AVERAGES, "exp_avg_sq@"),
+    _constant("weight_decay", "weight_decay.value"),
+    _constant("epsilon", "adam.epsilon", SMALL),
+    _constant("beta1", "adam.beta1", AVERAGES, "exp_avg@"),
+    _constant("beta2", "adam.beta2", AVERAGES, "exp_avg_sq@"),
 )
 
 
@@ -220,23 +216,20 @@ def formula(case: schema.Case) -> Formula[Updates]:
 def explained_updates(reference: Trace, candidate: Trace, names: Sequence[str]) -> tuple[list[Cause], frozenset[str]]:
     """Return in what updates of the named parameters differ, if a formula explains both sides, and whose follow."""
     sides = Side("torch", reference), Side("keras", candidate)
-    for name in names[:TRIED]:
-        for optimizer in _optimizers_to_try(sides, name):
-            ask = _asked(sides, name, optimizer)
-            answer = explain.compare(ask.formula, *ask.both) if ask else None
-            if ask and answer and answer.changes and answer.settings:
-                asked = {each: _asked(sides, each, optimizer) for each in names}
-                follow = [each for each, other in asked.items() if other and explains(other, answer.settings)]
-                if len(follow) >= min(NEEDED, len(names)):
-                    found = [entries.cause(ask, change, ("torch", "keras")) for change in _telling(answer.changes)]
-                    return found, frozenset([*follow, RATE])
+    starts = ((name, optimizer) for name in names[:TRIED] for optimizer in _optimizers_to_try(sides, name))
+    for name, optimizer in starts:
+        ask = _question(sides, name, optimizer)
+        answer = explain.compare(ask.formula, *ask.both) if ask else None
+        if not (ask and answer and answer.changes and answer.settings):
+            continue
+        questions = (question for each in names if (question := _question(sides, each, optimizer)))
+        follow = [question.where for question in questions if explains(question, answer.settings)]
+        if len(follow) >= min(NEEDED, len(names)):
+            # The form of a weight decay that only one side has is no cause of its own.
+            ignored = "decay" if any(map(_is_one_sided_decay, answer.changes)) else ()
+            changes = [change for change in answer.changes if not change.trait.startswith(ignored)]
+            return [entries.cause(ask, change, ("torch", "keras")) for change in changes], frozenset([*follow, RATE])
     return [], frozenset()
-
-
-def _telling(changes: Sequence[Change]) -> list[Change]:
-    """Return the changes without the form of a weight decay that only one side has."""
-    is_one_sided = any(map(_is_one_sided_decay, changes))
-    return [change for change in changes if not (is_one_sided and change.trait.startswith("decay"))]
 
 
 def _optimizers_to_try(sides: tuple[Side, Side], name: str) -> Iterator[schema.Optimizer]:
@@ -253,14 +246,13 @@ def _optimizers_to_try(sides: tuple[Side, Side], name: str) -> Iterator[schema.O
         yield schema.SGD(learning_rate=rate)
 
 
-def _asked(sides: tuple[Side, Side], name: str, optimizer: schema.Optimizer) -> Question | None:
+def _question(sides: tuple[Side, Side], name: str, optimizer: schema.Optimizer) -> Question | None:
     """Return the question about a parameter's updates, without the optimizer's state; None where a side lacks them."""
-    both = [_alone(observed, optimizer) for side in sides if (observed := observe(side, name))]
-    return Question(keys.UPDATE, name, formula(both[0].case), both) if len(both) == len(sides) else None
-
-
-def _alone(updates: Updates, optimizer: schema.Optimizer) -> Updates:
-    seen = {name: value for name, value in updates.seen.items() if name.startswith(keys.UPDATE)}
-    return updates._replace(
-        seen=seen, case=msgspec.structs.replace(updates.case, optimizer=optimizer, schedule=NO_SCHEDULE)
-    )
+    both = []
+    for updates in (observe(side, name) for side in sides):
+        if updates is None:
+            return None
+        case = msgspec.structs.replace(updates.case, optimizer=optimizer, schedule=NO_SCHEDULE)
+        seen = {key: value for key, value in updates.seen.items() if key.startswith(keys.UPDATE)}
+        both.append(updates._replace(seen=seen, case=case))
+    return Question(keys.UPDATE, name, formula(both[0].case), both)

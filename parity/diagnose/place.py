@@ -34,11 +34,8 @@ def responsible_module(first: Divergence, unequal: Collection[Unequal], modules:
     return msgspec.structs.replace(first, kind="activation", name=owner or MODEL, reason=reason)
 
 
-def unless_untold(
-    first: Divergence,
-    unshared: Collection[str],
-    recorded: Collection[str],
-    modules: Mapping[str, str],
+def module_around_functions(
+    first: Divergence, unshared: Collection[str], recorded: Collection[str], modules: Mapping[str, str]
 ) -> Divergence:
     """Return the first divergence, moved to the enclosing module if functions before its own may be at fault.
 
@@ -88,7 +85,5 @@ def around(module: str, modules: Collection[str]) -> str:
 
 def by_layout(difference: str) -> Divergence:
     """Return a line of the layout's differences as the first divergence."""
-    _, _, rest = difference.partition(": ")
-    return Divergence(
-        step=0, kind="layout", name=rest.partition(": ")[0] or difference, replica=0, bits=None, reason=difference
-    )
+    name = difference.partition(": ")[2].partition(": ")[0] or difference
+    return Divergence(step=0, kind="layout", name=name, replica=0, bits=None, reason=difference)

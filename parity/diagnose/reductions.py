@@ -14,8 +14,6 @@ from parity.diagnose.formula import Formula, Seen, Settings, Trait, choices_if, 
 from parity.diagnose.topic import Question, Side, Sides, most_informative
 from parity.trace import keys
 
-Values = Callable[[Any, Settings], Iterable[Any]]
-
 
 class Reduction(NamedTuple):
     """The gradient that the optimizer applied, and those that backward left on the replicas."""
@@ -40,7 +38,7 @@ def questions(sides: Sides) -> Iterator[Question]:
 def observe(side: Side, name: str, step: int, replica: int) -> Reduction | None:
     """Return a reduced gradient and the replicas' gradients; None where either was not recorded."""
     gradient = side.value(f"gradient/{name}", step, replica)
-    files = [side.tensors(step, other) for other in side.replicas]
+    files = [side.tensors(step, holder) for holder in side.replicas]
     local = {
         key.removeprefix("gradient/").removesuffix(keys.LOCAL): tuple(file[key] for file in files)
         for key in files[replica]
@@ -110,14 +108,9 @@ def _taken(taken: str, parts: list[Array]) -> Array:
     return parts[int(number)] * (len(parts) if kind == "mean of replica" else 1)
 
 
-def _takes(reduction: Reduction, settings: Settings) -> Iterator[str]:
-    yield "all"
-    if len(reduction.samples) > 1:
-        yield from (
-            f"{kind} {number}"
-            for number in range(len(reduction.samples))
-            for kind in ("mean of replica", "share of replica")
-        )
+def _takes(reduction: Reduction, settings: Settings) -> list[str]:
+    replicas = range(len(reduction.samples)) if len(reduction.samples) > 1 else ()
+    return ["all", *(f"{kind} {number}" for number in replicas for kind in ("mean of replica", "share of replica"))]
 
 
 def _is_clipped(reduction: Reduction) -> bool:
@@ -135,7 +128,7 @@ def _max_norms(reduction: Reduction, settings: Settings) -> Iterator[float]:
                 yield factor * (norm + settings["epsilon"])
 
 
-def times(factor: Callable[[schema.Case], float]) -> Values:
+def times(factor: Callable[[schema.Case], float]) -> Callable[[Any, Settings], Iterable[Any]]:
     """Return the `values` of a trait that multiplies by 1 or by a factor that depends on the case."""
     return lambda observation, settings: dict.fromkeys((1.0, float(factor(observation.case))))
 

@@ -15,7 +15,6 @@ from parity.diagnose.formula import Formula, Seen, Settings, Trait, choices, cho
 from parity.diagnose.topic import Question, Side, Sides, joined
 
 Step = list[Indices]  # the samples of one step, by replica
-SHUFFLED: Final = "shuffled"
 IN_A_ROW, IN_TURN, ROW_OF_EPOCH = "contiguous parts of each batch", "round robin", "contiguous parts of each epoch"
 PADDINGS: Final = ("first samples repeated", "last samples left out", "none")  # of an epoch
 WHOLE_BATCHES: Final = "whole batches only"
@@ -45,12 +44,8 @@ def questions(sides: Sides) -> Iterator[Question]:
 
 def observe(side: Side, size: int) -> Samples | None:
     """Return the samples of every step of every replica, concatenated; None where none were recorded."""
-    drawn = [
-        side.tensors(step, replica)["sample/indices"]
-        for replica in side.replicas
-        for step in range(side.case.steps)
-        if "sample/indices" in side.tensors(step, replica)
-    ]
+    files = (side.tensors(step, replica) for replica in side.replicas for step in range(side.case.steps))
+    drawn = [file["sample/indices"] for file in files if "sample/indices" in file]
     return Samples(size, side.case, {"indices": seen(joined(drawn))}) if drawn else None
 
 
@@ -65,7 +60,7 @@ def _predict(samples: Samples, replicas: tuple[int, ...], arranged: str, **setti
     """Return the indices that the settings lead to, in the order of `Samples.seen`."""
     plan = _plan(samples, **settings)
     require(max(replicas) < samples.case.replicas, "that replica")
-    parts = [step[other][: len(step[own])] for own, other in enumerate(replicas) for step in plan]
+    parts = [step[drawn][: len(step[own])] for own, drawn in enumerate(replicas) for step in plan]
     if arranged == "in another order":
         parts = _rearranged(parts, samples.seen["indices"].value)
     return {"indices": np.concatenate(parts)}
@@ -87,7 +82,10 @@ def _plan(
             if len(step[0]) >= whole
         )
     else:
-        dealer = (_parts(case, KEPT[kept](batch), dealt) for batch in _batches(case, drawn))
+        dealer = (
+            _in_turn(batch, case.replicas) if dealt == IN_TURN else devices.split(batch, case)
+            for batch in map(KEPT[kept], _batches(case, drawn))
+        )
     plan = list(itertools.islice(dealer, first, first + case.steps))
     return plan[:1] * len(plan) if steps == "the first step's samples again" else plan
 
@@ -111,11 +109,6 @@ def _batches(case: schema.Case, epochs: Iterator[Indices]) -> Iterator[Indices]:
             row = np.concatenate([row, next(epochs)])
         yield row[: case.data.batch]
         row = row[case.data.batch :]
-
-
-def _parts(case: schema.Case, batch: Indices, dealt: str) -> Step:
-    """Return a batch divided among the replicas."""
-    return _in_turn(batch, case.replicas) if dealt == IN_TURN else devices.split(batch, case)
 
 
 def _sampler(case: schema.Case, epochs: Iterator[Indices], dealt: str, padding: str) -> Iterator[Step]:
@@ -192,7 +185,7 @@ FORMULA: Final[Formula[Samples]] = Formula(
         Trait("steps", "sampler.repeated", choices("new samples in each step", "the first step's samples again")),
         Trait("first", "sampler.offset", choices(0, 1)),
         Trait("kept", "sampler.drop_last", choices(*KEPT)),
-        Trait("order", "sampler.shuffle", choices(SHUFFLED, "not shuffled", "shuffled with the next seed")),
+        Trait("order", "sampler.shuffle", choices("shuffled", "not shuffled", "shuffled with the next seed")),
         Trait("arranged", "sampler.arranged", choices("as planned", "in another order")),
     ),
     _check,

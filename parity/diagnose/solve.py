@@ -11,14 +11,13 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from parity.core.arrays import Array
-from parity.diagnose.formula import Observation
+from parity.diagnose.formula import Observation, Settings
 
 ROUNDS: Final = 20
 HALVINGS: Final = 4  # how often a step that makes the residuals larger is halved
 SLOW: Final = 0.8  # fraction of the sum of squares left by a step above which the iteration is given up
 APART: Final = 2.0**-20  # of the largest element: what rounding leaves between an array and a multiple of it
 ENOUGH: Final = 8  # values that must depend on a constant; fewer are fitted by chance
-Settings = dict[str, Any]
 
 
 class Point(NamedTuple):
@@ -58,7 +57,8 @@ def constant(
         step = _step(at, point)
         if step is None:
             return
-        nearer = _nearer(at, point, step)
+        candidates = (at(point.value + step * 0.5**halving) for halving in range(HALVINGS))
+        nearer = next((candidate for candidate in candidates if candidate.size < point.size), None)
         if nearer is None:
             break
         slow, point = nearer.size > SLOW * point.size, nearer
@@ -111,12 +111,3 @@ def _step(at: Callable[[float], Point], point: Point) -> float | None:
     if np.count_nonzero(slope) < ENOUGH or not steepness or not np.isfinite(point.size):
         return None
     return -float(slope @ point.residuals) / steepness
-
-
-def _nearer(at: Callable[[float], Point], point: Point, step: float) -> Point | None:
-    """Return the point after a step, halved until the residuals shrink; None if they never do."""
-    for halving in range(HALVINGS):
-        candidate = at(point.value + step * 0.5**halving)
-        if candidate.size < point.size:
-            return candidate
-    return None

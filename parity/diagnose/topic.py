@@ -4,8 +4,7 @@ A topic is a function `questions(sides)` in the file of its formula; diagnosis.p
 needs of the traces it puts together itself, as its own observation.
 """
 
-import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,14 +23,15 @@ from parity.verdict.traces import Unequal
 MOST_SEEN = 1 << 21  # elements of a tensor that is examined: the search for an explanation makes a dozen copies
 OF_EACH = 2  # parameters to ask about for each number of axes (matrices and more, vectors, scalars)
 LARGEST = 1 << 16  # elements; larger parameters are asked about only if there are too few others
+COMPARED_FIRST = 64  # elements by which most arrays that differ are told apart
 
 
-class _File(NamedTuple):
-    """What a file holds: all of it, what has a counterpart on the other side, and of that the whole tensors."""
+class File(NamedTuple):
+    """What one file of a trace holds."""
 
     recorded: Tensors
-    compared: Tensors
-    whole: Tensors
+    compared: Tensors  # what has a counterpart on the other side, summaries included
+    whole: Tensors  # of that, the whole tensors
 
 
 class Side:
@@ -54,26 +54,14 @@ class Side:
         self._is_comparable, self._same = is_comparable, same or {}
         self.modules, self.classes = trace.manifest.modules, trace.manifest.classes
         self.replicas = range(trace.replicas)
-        self._opened: dict[tuple[int | None, int, str], _File] = {}  # by step, replica and run
-
-    @functools.cached_property
-    def parameters(self) -> dict[str, Array]:
-        """Return the parameters of replica 0 before the first step, by name."""
-        return keys.of_kind(self.tensors(None), "parameter")
+        self._opened: dict[tuple[int | None, int, str], File] = {}  # by step, replica and run
 
     def tensors(self, step: int | None, replica: int = 0, run: str = "high") -> Tensors:
         """Return a step's whole tensors on a replica, without summaries; None is the state before step 0."""
-        return self._file(step, replica, run).whole
+        return self.file(step, replica, run).whole
 
-    def compared(self, step: int | None, replica: int = 0, run: str = "high") -> Tensors:
-        """Return everything that a step recorded and that has a counterpart on the other side, summaries included."""
-        return self._file(step, replica, run).compared
-
-    def recorded(self, step: int | None, replica: int = 0, run: str = "high") -> Tensors:
-        """Return what a step recorded, those tensors included that have no counterpart on the other side."""
-        return self._file(step, replica, run).recorded
-
-    def _file(self, step: int | None, replica: int, run: str) -> _File:
+    def file(self, step: int | None, replica: int = 0, run: str = "high") -> File:
+        """Return what a step recorded on a replica; None is the state before step 0."""
         file = step, replica, run
         if file not in self._opened:
             stem = keys.step_file(step)
@@ -83,18 +71,18 @@ class Side:
             aliased = {key: compared[target] for key, target in aliases.items() if target in compared}
             compared |= {key: array for key, array in aliased.items() if key not in compared}
             whole = {key: array for key, array in compared.items() if not isinstance(array, Summary)}
-            self._opened[file] = _File(recorded, compared, whole)
+            self._opened[file] = File(recorded, compared, whole)
         return self._opened[file]
 
     def made_by_functions(self, step: int | None, replica: int = 0) -> set[str]:
         """Return the keys of those inputs of modules that are not what another module returned."""
         aliases = self._same.get(f"high/rank-{replica}/{keys.step_file(step)}", {})
-        inputs = {key for key in self.recorded(step, replica) if key.startswith(keys.key("input", ""))}
+        inputs = {key for key in self.file(step, replica).recorded if key.startswith(keys.key("input", ""))}
         return {key for key in inputs if not aliases.get(key, key).startswith(keys.key("activation", ""))}
 
     def lacks(self, unequal: Unequal) -> bool:
         """Return whether this side lacks a tensor; a gradient that does not arrive is recorded as zeros by a pair."""
-        tensor = self.compared(unequal.step, unequal.replica).get(keys.key(unequal.kind, unequal.name))
+        tensor = self.file(unequal.step, unequal.replica).compared.get(keys.key(unequal.kind, unequal.name))
         is_pair = isinstance(self.case.model, Pair)
         return tensor is None or (is_pair and unequal.kind == "gradient" and not np.any(tensor))
 
@@ -133,20 +121,10 @@ class Compared(NamedTuple):
     """A tensor of a side together with that of the reference."""
 
     name: str
-    other: Array  # the reference's tensor; for the reference itself, its own
+    reference: Array  # the reference's tensor; for the reference itself, its own
     before: Array | None  # the reference's tensor of the step before
     case: Case
     seen: Mapping[str, Seen]  # this side's tensor, by its kind
-
-
-def compared(side: Side, tensor: Unequal, reference: Side) -> Compared | None:
-    """Return a tensor that differs together with that of the reference; None where either was not recorded."""
-    key, step = keys.key(tensor.kind, tensor.name), tensor.step or 0
-    value, other = side.value(key, step, tensor.replica), reference.tensors(step, tensor.replica).get(key)
-    before = reference.tensors(step - 1, tensor.replica).get(key) if step else None
-    if value is None or other is None:
-        return None
-    return Compared(tensor.name, other, before, side.case, {tensor.kind: value})
 
 
 def numbered(tensors: Tensors, kind: str, name: str) -> list[Array]:
@@ -155,6 +133,21 @@ def numbered(tensors: Tensors, kind: str, name: str) -> list[Array]:
     while (key := keys.key(kind, name, len(calls))) in tensors:
         calls.append(tensors[key])
     return calls
+
+
+def repeated(arrays: Mapping[str, Array]) -> dict[str, str]:
+    """Return, for each array that equals an earlier one, the name of the first such array, by name."""
+    first: dict[bytes, list[str]] = {}
+    names: dict[str, str] = {}
+    for name, array in arrays.items():
+        beginning = array.reshape(-1)[:COMPARED_FIRST] + 0  # of a negative zero, that makes a positive one
+        alike = first.setdefault(beginning.tobytes(), [])
+        known = next((candidate for candidate in alike if np.array_equal(arrays[candidate], array)), None)
+        if known is None:
+            alike.append(name)
+        else:
+            names[name] = known
+    return names
 
 
 def joined(arrays: list[Array]) -> Array:
@@ -184,19 +177,25 @@ class Question(NamedTuple):
         return self.own_key or keys.key(self.kind, self.where)
 
 
-Topic = Callable[[Sides], Iterator[Question]]
+def compare_with_reference(sides: Sides, tensor: Unequal, formula: Formula[Compared]) -> Question:
+    """Return the question in what a tensor differs from that of the reference."""
+    key, step = keys.key(tensor.kind, tensor.name), tensor.step or 0
+    reference = sides.reference.tensors(step, tensor.replica).get(key)
+    before = sides.reference.tensors(step - 1, tensor.replica).get(key) if step else None
+    both = [
+        Compared(tensor.name, reference, before, side.case, {tensor.kind: value})
+        for side in sides.both
+        if reference is not None and (value := side.value(key, step, tensor.replica))
+    ]
+    return Question(tensor.kind, tensor.name, formula, both if len(both) == len(sides.both) else (None, None))
 
 
 def most_informative(sides: Sides, candidates: list[Unequal]) -> list[Unequal]:
     """Return a few parameters' tensors, each once: some matrices, vectors and scalars, the largest quick ones first."""
     once = {tensor.name: tensor for tensor in reversed(candidates)}
-    arrays = {name: sides.reference.parameters.get(name.removesuffix(keys.LOCAL)) for name in once}
+    parameters = keys.of_kind(sides.reference.tensors(None), "parameter")
+    arrays = {name: parameters.get(name.removesuffix(keys.LOCAL)) for name in once}
     known = {name: array for name, array in arrays.items() if array is not None}
-    ordered = sorted(known, key=lambda name: _by_information(known[name].size))
+    ordered = sorted(known, key=lambda name: (max(known[name].size, LARGEST), -known[name].size))
     by_axes = grouped(ordered, lambda name: min(known[name].ndim, 2))
     return [once[name] for count in (2, 1, 0) for name in by_axes.get(count, [])[:OF_EACH]]
-
-
-def _by_information(size: int) -> tuple[bool, int]:
-    """Return a sort key: the largest first, then those above LARGEST elements, the smallest of them first."""
-    return size > LARGEST, size if size > LARGEST else -size

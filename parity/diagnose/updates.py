@@ -4,7 +4,7 @@ They are what the formulas of optimizers are held against.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +12,6 @@ import numpy as np
 from parity.config import schema
 from parity.config.pair import EPSILON
 from parity.core.arrays import Array
-from parity.diagnose.explain import Explained
 from parity.diagnose.formula import NEEDED, Seen, Settings, largest, reproduced_bits, seen
 from parity.diagnose.topic import MOST_SEEN, Question, Side, Sides
 from parity.trace import keys
@@ -129,14 +128,11 @@ def _examined_rows(array: Array) -> Array:
     return _some_rows(array, array.shape) if array.size > MOST_SEEN else array
 
 
-class Replayed:
-    """The settings of both sides under which the updates of the examined parameters are reproduced."""
+class Replayed(NamedTuple):
+    """What explains the updates of the examined parameters: the settings of both sides, if any do."""
 
-    def __init__(self, sides: Sides, answers: Iterable[tuple[Question, Explained]]) -> None:
-        self._sides = sides
-        self._known = [
-            (ask, answer.settings) for ask, answer in answers if ask.kind == keys.UPDATE and answer.settings is not None
-        ]
+    sides: Sides
+    explanations: Sequence[tuple[Question, Both | None]]
 
     def reproduces(self, name: str, replica: int, frozen: bool) -> bool:
         """Return whether each side's updates of a parameter follow from its own gradients under some of these settings.
@@ -144,13 +140,15 @@ class Replayed:
         `frozen`: whether settings also count in which one side leaves the parameter as it is. Otherwise these count
         only for a parameter that has no gradient on either side.
         """
-        reference, candidate = (observe(side, name, replica) for side in self._sides.both)
-        if reference is None or candidate is None:
+        both = [updates for side in self.sides.both if (updates := observe(side, name, replica))]
+        if len(both) < 2:
             return False
-        both = reference, candidate
         frozen = frozen or not any(gradient.any() for updates in both for gradient in updates.gradients)
-        known = (each for each in self._known if frozen or each[1][0][FROZEN] == each[1][1][FROZEN])
-        return any(explains(ask._replace(both=both), settings) for ask, settings in known)
+        return any(
+            explains(ask._replace(both=both), settings)
+            for ask, settings in self.explanations
+            if settings and (frozen or settings[0][FROZEN] == settings[1][FROZEN])
+        )
 
 
 def explains(question: Question, settings: Both) -> bool:

@@ -9,7 +9,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from parity.core.precision import dtype
 from parity.diagnose import solve
 from parity.diagnose.formula import UNSET, Formula, NotApplicable, Seen, Settings, Trait, choices, require
 from parity.diagnose.layers import activations
-from parity.diagnose.topic import Side, Sides
+from parity.diagnose.topic import Sides, repeated
 
 PROBES: Final = 64  # elements on which sums are tried
 SETS: Final = 1 << 12  # sums that are tried at a time
@@ -62,64 +62,31 @@ class Junction:
         return list(dict.fromkeys([*(self.names.get(name, name) for name in self.earlier), *self.broadcast]))
 
     @functools.cached_property
-    def probed(self) -> Array:
-        """Return the indices of the elements on which sums are tried."""
+    def probes(self) -> tuple[NDArray[np.intp], Array, Array]:
+        """Return the elements on which sums are tried: of all tensors, a row each, the latest first, and of the whole.
+
+        Before them stand the numbers of the rows' terms.
+        """
         size = self.value.size
-        return np.random.default_rng(0).integers(0, size, min(PROBES, size))
-
-    @functools.cached_property
-    def probes(self) -> "Probes":
-        """Return these elements of all tensors that terms stand for."""
-        held = [(place, array) for place, term in enumerate(self.terms) for array in self.tensors(term)][::-1]
-        places = np.array([place for place, _ in held], np.intp)
-        return Probes(
-            places, np.array([array.flat[self.probed] for _, array in held]).reshape(len(held), len(self.probed))
-        )
-
-    @property
-    def whole(self) -> int:
-        """Return how many of the terms, the first ones, have the tensor's own shape."""
-        return len(self.terms) - len(self.broadcast)
-
-
-class Probes(NamedTuple):
-    """The probed elements of tensors, a row each, the latest first; `places` are those of their terms in `terms`."""
-
-    places: NDArray[np.intp]
-    values: Array
+        probed = np.random.default_rng(0).integers(0, size, min(PROBES, size))
+        tensors = [(number, array) for number, term in enumerate(self.terms) for array in self.tensors(term)][::-1]
+        rows = np.array([array.flat[probed] for _, array in tensors]).reshape(len(tensors), len(probed))
+        return np.array([number for number, _ in tensors], np.intp), rows, self.value.flat[probed]
 
 
 def observe(
     sides: Sides, key: str, step: int, replica: int, chosen: Callable[[Junction], Junction]
 ) -> tuple[Junction | None, Junction | None]:
-    """Return a tensor between modules on both sides, with those recorded before it that are `chosen` of all."""
-    recorded = (_recorded(side, key, step, replica) for side in sides.both)
-    reference, candidate = (junction and chosen(junction) for junction in recorded)
-    names = _repeated(reference.earlier) if reference else {}
+    """Return a tensor between modules on both sides, with those of its type before it that are `chosen` of all."""
+    both: list[Junction | None] = []
+    for side in sides.both:
+        value = side.value(key, step, replica)
+        before = itertools.takewhile(lambda item: item[0] != key, side.tensors(step, replica).items())
+        earlier = {name: array for name, array in before if value and array.dtype == value.value.dtype}
+        both.append(chosen(Junction(earlier, side.case, {"input": value})) if value else None)
+    reference, candidate = both
+    names = repeated(reference.earlier) if reference else {}
     return reference and replace(reference, names=names), candidate and replace(candidate, names=names)
-
-
-def _repeated(earlier: Mapping[str, Array]) -> dict[str, str]:
-    """Return, for each tensor that equals an earlier one, the name of the first such tensor, by name."""
-    first: dict[bytes, list[str]] = {}
-    names: dict[str, str] = {}
-    for name, array in earlier.items():
-        same = first.setdefault(array.reshape(-1)[:PROBES].tobytes(), [])
-        known = next((other for other in same if np.array_equal(earlier[other], array)), None)
-        if known is None:
-            same.append(name)
-        else:
-            names[name] = known
-    return names
-
-
-def _recorded(side: Side, key: str, step: int, replica: int) -> Junction | None:
-    """Return a tensor with all of its type that were recorded before it."""
-    if (value := side.value(key, step, replica)) is None:
-        return None
-    before = itertools.takewhile(lambda item: item[0] != key, side.tensors(step, replica).items())
-    earlier = {name: array for name, array in before if array.dtype == value.value.dtype}
-    return Junction(earlier, side.case, {"input": value})
 
 
 def of_its_shape(junction: Junction) -> Junction:
@@ -153,8 +120,9 @@ def _predict(
     require(set(terms) <= set(junction.terms), "terms that were recorded before")
     if added == "position":  # another one than that which is added to both
         axis = junction.case.model.batch_axis
-        summands = (tensor for term in terms for tensor in junction.tensors(term))
-        require(not any(_is_position(tensor, axis) for tensor in summands), "terms that depend on the sample")
+        for tensor in (tensor for term in terms for tensor in junction.tensors(term)):
+            is_alike = tensor.ndim > axis and bool((tensor == tensor.take([0], axis)).all())
+            require(not is_alike, "terms that depend on the sample")
     choices_of_tensors = itertools.product(*map(junction.tensors, terms))
     totals = [FUNCTIONS[function](_together(operation, tensors)) * scale for tensors in choices_of_tensors]
     if added == "position":
@@ -176,33 +144,29 @@ def _with_position(junction: Junction, total: Array) -> Array:
     return np.asarray(total + position)
 
 
-def _is_position(tensor: Array, axis: int) -> bool:
-    """Return whether a tensor is the same in every sample."""
-    return tensor.ndim > axis and bool((tensor == tensor.take([0], axis)).all())
-
-
 def _terms(junction: Junction, settings: Settings) -> Iterator[tuple[str, ...]]:
     """Yield the sets of earlier tensors that give the tensor, smallest and latest first, as tried on a sample."""
     if settings["added"] == "position" or not junction.value.size:
         yield from ((name,) for name in junction.terms[::-1])
         return
-    places, values = junction.probes
-    target = junction.value.flat[junction.probed]
-    for rows in _arranged(places, junction.whole, settings["operation"] in ORDERED):
+    numbers, values, target = junction.probes
+    whole = len(junction.terms) - len(junction.broadcast)
+    for rows in _rows_of_sums(numbers, whole, settings["operation"] in ORDERED):
         fitting = _fit([values[each] for each in rows], target, settings)
-        sums = np.stack([places[each[fitting]] for each in rows], axis=1)
+        sums = np.stack([numbers[each[fitting]] for each in rows], axis=1)
         for terms in dict.fromkeys(map(tuple, sums.tolist())):
             yield tuple(junction.terms[number] for number in terms)
 
 
-def _arranged(places: NDArray[np.intp], whole: int, are_ordered: bool) -> Iterator[tuple[NDArray[np.intp], ...]]:
+def _rows_of_sums(terms: NDArray[np.intp], whole: int, are_ordered: bool) -> Iterator[tuple[NDArray[np.intp], ...]]:
     """Yield the rows of the terms of sums, the smallest and latest sums first, some at a time: an array for each term.
 
-    At least one term of a sum has the full shape, and one is among the latest. Unless they are ordered, terms stand in
-    the order in which they were recorded, those that are broadcast behind the others, as programs write them.
+    At least one term of a sum has the full shape (the first `whole` ones), and one is among the latest. Unless they are
+    ordered, terms stand in the order in which they were recorded, those that are broadcast behind the others, as
+    programs write them.
     """
-    yield (np.flatnonzero(places < whole),)
-    later, earlier = places[:, None], places[None]
+    yield (np.flatnonzero(terms < whole),)
+    later, earlier = terms[:, None], terms[None]
     is_sum = (later != earlier if are_ordered else later > earlier) & (np.minimum(later, earlier) < whole)
     is_sum[LATEST:, LATEST:] = False
     first, second = np.nonzero(is_sum)

@@ -26,7 +26,7 @@ from parity import cli
 from parity.config.schema import Case
 from parity.core.errors import BackendError, UsageError, nearest
 from parity.core.groups import grouped
-from parity.diagnose.diagnosis import explained
+from parity.diagnose.diagnosis import examined
 from parity.report import output
 from parity.report.output import progress
 from parity.results import CaseResult
@@ -151,7 +151,7 @@ class _Recordings:
         if failed := [answer.message for answer in answers if answer.status != "done"]:
             return Outcome(case, fault, CaseResult(case=case.name, verdict="error", reason=failed[0]), [])
         torch, keras = (Trace(task.folder / side.name) for side, task in tasks.items())
-        result = explained(torch, keras)
+        result = examined(torch, keras).result
         result.details = None  # of hundreds of runs, they would fill the memory
         return Outcome(case, fault, result, outputs(torch, keras))
 

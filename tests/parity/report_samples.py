@@ -7,7 +7,7 @@ from synthetic import honest, record, small_case
 from verdicts import times
 
 from parity.details import Compared, Counterpart, Details, Extent, share
-from parity.diagnose.diagnosis import explained
+from parity.diagnose.diagnosis import examined
 from parity.report import terminal
 from parity.results import CaseResult, Cause, Check, Divergence, Finding, LayoutCheck, Report, Side, Suggestion
 from parity.trace.layout import Layout, Transfer
@@ -37,7 +37,7 @@ def compared(folder: Path, factor: float = 1.0, **changes: Any) -> CaseResult:
     fault = times(factor, "gradient", "linear1.bias") if factor != 1 else honest
     reference = record(folder / "torch", "torch", small_case(**changes))
     candidate = record(folder / "keras", "keras", small_case(**changes), backwards=True, fault=fault)
-    return explained(reference, candidate)
+    return examined(reference, candidate).result
 
 
 def sample(folder: Path) -> Report:

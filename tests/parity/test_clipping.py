@@ -33,6 +33,6 @@ def test_what_is_cut_off(
 ) -> None:
     """Of gradients of which several are as large as the largest, as those of weights of one size may be."""
     sides = [applied({name: change(name, array) for name, array in LEVEL.items()}) for change in (torch, keras)]
-    found = clipping._found(*sides)
+    found = clipping.compare_clipping(*sides)
     assert (found and found[1:]) == told
-    assert clipping._found(*sides[::-1]) is None
+    assert clipping.compare_clipping(*sides[::-1]) is None

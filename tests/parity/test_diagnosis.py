@@ -11,7 +11,7 @@ from synthetic import Array, Fault, Seen, by_hand, record
 from parity.config import cases
 from parity.config.pair import INTERNAL_ERROR
 from parity.diagnose import place
-from parity.diagnose.diagnosis import explained
+from parity.diagnose.diagnosis import examined
 from parity.diagnose.formula import require
 from parity.diagnose.layers import LAYERS
 from parity.diagnose.layers.call import Call
@@ -63,7 +63,7 @@ def somehow(size: float) -> Mistake:
 def compared(folder: Path, fault: Fault | None = None, **side: Any) -> CaseResult:
     faulty = {"fault": fault} if fault else {}
     reference = record(folder / "torch", "torch", backwards=True)
-    return explained(reference, record(folder / "keras", "keras", **faulty, **side))
+    return examined(reference, record(folder / "keras", "keras", **faulty, **side)).result
 
 
 def named(result: CaseResult) -> list[tuple[str, str]]:
@@ -148,13 +148,13 @@ def test_a_gradient_vanishes_where_zeros_are_handed_on(tmp_path):
 
 def test_the_side_that_is_named_first_may_be_at_fault(tmp_path):
     reference = record(tmp_path / "torch", "torch", fault=made(without_bias))
-    result = explained(reference, record(tmp_path / "keras", "keras"))
+    result = examined(reference, record(tmp_path / "keras", "keras")).result
     assert named(result) == [("linear.bias", "linear1")]
 
 
 def test_two_traces_of_one_backend_are_reference_and_candidate(tmp_path):
     reference = record(tmp_path / "one", "keras")
-    result = explained(reference, record(tmp_path / "other", "keras", fault=made(without_bias)))
+    result = examined(reference, record(tmp_path / "other", "keras", fault=made(without_bias))).result
     assert result.causes[0].sides.keys() == {"reference", "candidate"}
 
 
@@ -174,7 +174,7 @@ def test_a_layout_that_differs_is_placed_and_named(tmp_path):
         )
         for name, place in (("torch", 0), ("keras", 1))
     ]
-    result = explained(*sides)
+    result = examined(*sides).result
     assert (result.first_divergence.kind, result.first_divergence.name) == ("layout", "linear1")
     assert named(result) == [("placement.layer", "linear1")]
     assert (result.causes[0].torch, result.causes[0].keras) == ("on 0", "on 1")
@@ -233,7 +233,8 @@ BEFORE = ["activation/a.c", "input/a.b", "activation/a.b"]
 )
 def test_a_module_that_functions_feed_is_not_at_fault_alone(name, unshared, recorded, at):
     first = divergence("activation", name)
-    found = place.unless_untold(first, unshared, recorded, {"a": "Block", "a.b": "linear", "a.c": "linear", "d": "x"})
+    modules = {"a": "Block", "a.b": "linear", "a.c": "linear", "d": "x"}
+    found = place.module_around_functions(first, unshared, recorded, modules)
     assert (found.name, found.kind) == (at, "activation")
     assert (found == first) == (at == name)
 
@@ -276,7 +277,7 @@ def stands(folder: Path, sound: dict[str, dict[str, Array]], broken: dict[str, d
     """The verdict on such recordings is given, and no formula fails."""
     one, other = ({"low": files, "high": files} for files in (sound, broken))
     sides = by_hand(folder / "torch", one), by_hand(folder / "keras", other, "keras")
-    result = explained(*sides)
+    result = examined(*sides).result
     assert result.verdict == "diverged"
     assert INTERNAL_ERROR not in [cause.id for cause in result.causes]
 

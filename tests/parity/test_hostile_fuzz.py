@@ -14,7 +14,7 @@ from synthetic import record, small_case
 
 from parity.config.pair import INTERNAL_ERROR
 from parity.core.errors import TraceError
-from parity.diagnose.diagnosis import explained
+from parity.diagnose.diagnosis import examined
 from parity.results import Report
 from parity.trace.keys import MANIFEST
 from parity.trace.manifest import Trace
@@ -50,7 +50,7 @@ def compared(good: Path, bad: Path) -> str:
     for one, other in ((good, bad), (bad, good)):
         report = Report()
         try:
-            result = explained(Trace(one), Trace(other))
+            result = examined(Trace(one), Trace(other)).result
             assert not [cause for cause in result.causes if cause.id == INTERNAL_ERROR]
             report.add(result)
         except TraceError as error:

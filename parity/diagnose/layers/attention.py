@@ -6,8 +6,8 @@ the samples come first, because a single sample is enough to reject settings tha
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 import numpy as np
 from einops import rearrange
@@ -17,25 +17,25 @@ from parity.diagnose import solve
 from parity.diagnose.formula import Formula, Settings, Trait, choices, choices_if, require, usually
 from parity.diagnose.layers import dropout
 from parity.diagnose.layers.activations import softmax
-from parity.diagnose.layers.call import PRECISIONS, Call, constant, far, numbers, optional, parameter
+from parity.diagnose.layers.call import PRECISIONS, Call, constant, numbers, optional, parameter, unless_far
 
 ARGUMENTS: Final = 3  # queries, keys and values
 BY_KEY_DIM: Final = "1 / sqrt(key_dim)"
 NO_MASK, CAUSAL, STRICT = "none", "causal", "causal, excluding itself"
-NEXT, AHEAD = "causal, including the next", "itself and later"
+# What is left, by the name of the mask, of the keys that each query may attend to: booleans of shape (T, S).
+MASKS: Final[dict[str, Callable[[Array], Array]]] = {
+    NO_MASK: lambda keys: keys,
+    CAUSAL: np.tril,
+    STRICT: lambda keys: np.tril(keys, -1),
+    "causal, including the next": lambda keys: np.tril(keys, 1),
+    "itself and later": np.triu,
+}
 BATCH_FIRST: Final = "batch first"
 PER_HEAD: Final = "(heads, qkv, head_dim)"  # a block with queries, keys and values for each head in turn
 WEIGHTS: Final = ("(out, in)", "input transposed", "output transposed", "input and output transposed")
 ORDERS: Final = tuple(",".join(order) for order in itertools.permutations("qkv"))
 STARTS: Final = tuple(2.0**power for power in range(-4, 5))  # multiples of the usual scale to start solving from
 FIRST: Final = slice(0, 1)
-
-
-class Scored(NamedTuple):
-    """The product of every query with every key of its head, (N, h, T, S), and the values, (N, h, S, d / h)."""
-
-    scores: Array
-    values: Array
 
 
 def _check(call: Call) -> None:
@@ -50,9 +50,13 @@ def _check(call: Call) -> None:
 
 
 def _predict(call: Call, **settings: Any) -> dict[str, Array]:
-    y = _samples_first(call.output, settings)
-    require(not far(_attended(call, FIRST, settings), y[FIRST]), "a first sample that is near")
-    return {"output": _samples_first(_attended(call, slice(None), settings), settings)}
+    y = unless_far(_attended, call, settings, _samples_first(call.output, settings))
+    return {"output": _samples_first(y, settings)}
+
+
+def with_rounded_heads(call: Call, settings: Settings, to: Callable[[Array], Array]) -> Array:
+    """Return the module's output if the heads' outputs are rounded by `to` before the output projection."""
+    return _samples_first(_attended(call, slice(None), settings, to), settings)
 
 
 def _samples_first(x: Array, settings: Settings) -> Array:
@@ -60,19 +64,22 @@ def _samples_first(x: Array, settings: Settings) -> Array:
     return x if settings["layout"] == BATCH_FIRST else x.swapaxes(0, 1)
 
 
-def _attended(call: Call, samples: slice, settings: Settings) -> Array:
-    """Return the module's output for some samples, samples first."""
-    return _projected(call, _heads(call, _scored(call, samples, settings), samples, settings), settings)
+def _attended(
+    call: Call, samples: slice, settings: Settings, rounded: Callable[[Array], Array] = lambda heads: heads
+) -> Array:
+    """Return the module's output for some samples, samples first; the heads' outputs may be `rounded`."""
+    heads = _heads(call, *_scored(call, samples, settings), samples, settings)
+    return _projected(call, rounded(heads), settings)
 
 
-def _scored(call: Call, samples: slice, settings: Settings) -> Scored:
-    """Return the scores, not yet scaled, and the values for some samples."""
+def _scored(call: Call, samples: slice, settings: Settings) -> tuple[Array, Array]:
+    """Return the scores, (N, h, T, S), not yet scaled, and the values, (N, h, S, d / h), for some samples."""
     inputs = (_samples_first(x, settings)[samples] for x in call.inputs)
     blocks = zip(inputs, *_packed(call, settings), strict=True)
     projected = (x @ weight.T + bias for x, weight, bias in blocks)
     split = f"n t {settings['order'].replace(',', '')} -> n heads t head_dim"
     queries, keys, values = (rearrange(x, split, heads=settings["heads"]) for x in projected)
-    return Scored(queries @ keys.swapaxes(2, 3), values)
+    return queries @ keys.swapaxes(2, 3), values
 
 
 def _packed(call: Call, settings: Settings) -> tuple[Array, Array]:
@@ -93,13 +100,13 @@ def _blocks(packed: Array, settings: Settings) -> Array:
     return packed.reshape(3, -1, *packed.shape[1:])[[names.index(name) for name in "qkv"]]
 
 
-def _heads(call: Call, scored: Scored, samples: slice, settings: Settings) -> Array:
+def _heads(call: Call, scores: Array, values: Array, samples: slice, settings: Settings) -> Array:
     """Return the outputs of all heads, joined, before the output projection."""
-    weights = _weights(scored.scores * _scale(call, settings), settings)
+    weights = _weights(scores * _scale(call, settings), settings)
     count = _samples_first(call.inputs[0], settings).shape[0]
     kept = dropout.factors(call, (count, *weights.shape[1:]), settings)[samples]
     joined = f"n heads t head_dim -> n t {settings['order'].replace(',', '')}"
-    return rearrange(weights * kept @ scored.values, joined)
+    return rearrange(weights * kept @ values, joined)
 
 
 def _projected(call: Call, heads: Array, settings: Settings) -> Array:
@@ -110,13 +117,6 @@ def _projected(call: Call, heads: Array, settings: Settings) -> Array:
     heads = heads @ (weight if "output" in settings["weight"] else weight.T)
     added = settings["bias"] in ("added", "only the output's") and "out_proj.bias" in call.parameters
     return heads + call.parameters["out_proj.bias"] if added else heads
-
-
-def with_rounded_heads(call: Call, settings: Settings, to: Callable[[Array], Array]) -> Array:
-    """Return the module's output if the heads' outputs are rounded by `to` before the output projection."""
-    all_samples = slice(None)
-    heads = to(_heads(call, _scored(call, all_samples, settings), all_samples, settings))
-    return _samples_first(_projected(call, heads, settings), settings)
 
 
 def _scale(call: Call, settings: Settings) -> float:
@@ -130,21 +130,12 @@ def _scale(call: Call, settings: Settings) -> float:
 
 def _weights(scores: Array, settings: Settings) -> Array:
     """Return the attention weights: the masked softmax of the scores."""
-    visible = _mask(scores.shape[2:], settings["mask"])
+    visible = MASKS[settings["mask"]](np.ones(scores.shape[2:], np.bool_))
     weights = softmax(np.where(visible, scores, -np.inf), 3 if settings["softmax_axis"] == "keys" else 2)
     if settings["fully_masked_row"] == "NaN":
         return weights
     masked_row = 0.0 if settings["fully_masked_row"] == "zeros" else 1.0 / scores.shape[3]
     return np.where(visible.any(1, keepdims=True), weights, masked_row)
-
-
-def _mask(shape: tuple[int, ...], mask: str) -> Array:
-    """Return which keys each query may attend to: booleans of shape (T, S)."""
-    allowed = np.ones(shape, np.bool_)
-    diagonals = {CAUSAL: 0, STRICT: -1, NEXT: 1}
-    if mask in diagonals:
-        return np.tril(allowed, diagonals[mask])
-    return allowed if mask == NO_MASK else np.triu(allowed)
 
 
 def _usual_mask(call: Call) -> str:
@@ -157,13 +148,11 @@ def _fully_masked(call: Call, settings: Settings) -> tuple[str, ...]:
     return ("NaN", "zeros", "mean") if settings["mask"] == STRICT else ("NaN",)
 
 
-def _counts(call: Call, settings: Settings) -> Iterator[int]:
-    """Yield the number of heads of the case's model and some others; any that divides d if the case does not say."""
+def _counts(call: Call, settings: Settings) -> list[int]:
+    """Return the number of heads of the case's model and some others; any that divides d if the case does not say."""
     d, heads = call.inputs[0].shape[-1], call.case.model.heads
-    likely: Iterable[int] = range(1, d + 1)
-    if heads:
-        likely = (heads, 2 * heads, heads // 2, 1)
-    yield from (count for count in likely if count and d % count == 0)
+    likely = (heads, 2 * heads, heads // 2, 1) if heads else range(1, d + 1)
+    return [count for count in likely if count and d % count == 0]
 
 
 def _scales(call: Call, settings: Settings) -> Iterator[str | float]:
@@ -175,7 +164,7 @@ def _scales(call: Call, settings: Settings) -> Iterator[str | float]:
     usual = _scale(call, {**settings, "scale": BY_KEY_DIM})
 
     def predict(_: Call, **trial: Any) -> dict[str, Array]:
-        return {"output": _projected(call, _heads(call, scored, FIRST, trial), trial)}
+        return {"output": _projected(call, _heads(call, *scored, FIRST, trial), trial)}
 
     yield from solve.constant(predict, first, settings, "scale", [usual * start for start in STARTS])
 
@@ -185,7 +174,7 @@ ATTENTION = Formula(
     (
         Trait("heads", "attention.num_heads", _counts),
         Trait("key_dim", "attention.key_dim", choices("d / heads", "d")),
-        Trait("mask", "attention.mask", usually(_usual_mask, NO_MASK, CAUSAL, STRICT, NEXT, AHEAD)),
+        Trait("mask", "attention.mask", usually(_usual_mask, *MASKS)),
         Trait("fully_masked_row", "attention.fully_masked_row", _fully_masked),
         Trait("packing", "attention.packing", choices(*ORDERS, PER_HEAD)),
         Trait("order", "attention.heads", choices("(heads, head_dim)", "(head_dim, heads)")),

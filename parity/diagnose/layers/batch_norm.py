@@ -43,13 +43,13 @@ def _check(call: Call) -> None:
 def _predict(call: Call, **settings: Any) -> dict[str, Array]:
     if settings["skipped"]:
         return {"output": call.inputs[0]}
-    parts = norms.Parts(_moments(call, settings), *norms.affine(call, _broadcast_shape(call.inputs[0]), settings))
-    return {"output": norms.normalised(parts, settings)} | _running(call, **settings)
+    normalised = norms.normalised(call, _moments(call, settings), _broadcast_shape(call.inputs[0]), settings)
+    return {"output": normalised} | _running(call, **settings)
 
 
-def _axes(x: Array) -> Axes:
-    """Return all axes but that of the channels."""
-    return tuple(axis for axis in range(x.ndim) if axis != 1)
+def _channel_moments(x: Array) -> Moments:
+    """Return the moments of each channel, over all other axes."""
+    return norms.moments(x, tuple(axis for axis in range(x.ndim) if axis != 1))
 
 
 def _broadcast_shape(x: Array) -> Axes:
@@ -65,15 +65,14 @@ def _moments(call: Call, settings: Settings) -> Moments:
         require(set(STATISTICS) <= set(old), "running statistics")
         mean, variance = (np.reshape(old[name], _broadcast_shape(x)) for name in STATISTICS)
         return Moments(mean, x - mean, variance, 0)
-    statistics = norms.moments(x, _axes(x)) if settings["scope"] == OWN else _over_all_replicas(call)
+    statistics = _channel_moments(x) if settings["scope"] == OWN else _over_all_replicas(call)
     return statistics._replace(centred=x - statistics.mean)
 
 
 def _over_all_replicas(call: Call) -> Moments:
     """Return the statistics over all replicas."""
     require(len({inputs[0].shape[1:] for inputs in call.replicas}) == 1, "inputs of one shape on all replicas")
-    whole = np.concatenate([inputs[0] for inputs in call.replicas])
-    return norms.moments(whole, _axes(whole))
+    return _channel_moments(np.concatenate([inputs[0] for inputs in call.replicas]))
 
 
 def _running(call: Call, **settings: Any) -> dict[str, Array]:
@@ -104,8 +103,8 @@ def _update_statistics(call: Call, settings: Settings) -> list[Moments]:
         own = batch.size * len(call.inputs[0]) // samples
         return [batch if settings["scope"] == ALL else batch._replace(size=own)]
     if settings["buffers"] == OWN:
-        return [norms.moments(inputs[0], _axes(inputs[0])) for inputs in call.calls]
-    by_replica = [norms.moments(inputs[0], _axes(inputs[0])) for inputs in call.replicas]
+        return [_channel_moments(inputs[0]) for inputs in call.calls]
+    by_replica = [_channel_moments(inputs[0]) for inputs in call.replicas]
     if settings["buffers"] == FIRST:
         return by_replica[:1]
     mean, variance = (np.mean(values, axis=0) for values in zip(*(batch[:3:2] for batch in by_replica), strict=True))

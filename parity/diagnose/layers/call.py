@@ -1,6 +1,6 @@
 """The calls of a module, as recorded: what the formulas of all layers are held against, and what they must hold."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -8,7 +8,7 @@ import numpy as np
 from parity.config import schema
 from parity.config.sides import Switches
 from parity.core.arrays import Array
-from parity.diagnose.formula import Formula, Seen, require, seen
+from parity.diagnose.formula import Formula, Seen, Settings, require, seen
 from parity.diagnose.topic import Side, numbered
 from parity.trace import keys
 from parity.trace.manifest import Tensors
@@ -62,9 +62,10 @@ def observe(side: Side, layer: Layer, module: str, number: int, step: int, repli
     output = side.value(keys.key("activation", module, number), step, replica)
     calls = _calls(side.tensors(step, replica), layer, module)[number:]
     state = _state(side, step, replica)
-    own = {key: array for key, array in side.recorded(None).items() if key.partition("/")[2].startswith(f"{module}.")}
+    initial = side.file(None).recorded.items()
+    own = [array for key, array in initial if key.partition("/")[2].startswith(f"{module}.")]
     # Parameters or buffers that were not recorded as they were, or not whole.
-    lacks_state = bool(own) and (not state or any(isinstance(array, Summary) for array in own.values()))
+    lacks_state = bool(own) and (not state or any(isinstance(array, Summary) for array in own))
     if output is None or not calls or lacks_state:
         return None
     switches = side.trace.manifest.side
@@ -96,17 +97,16 @@ def _cut(array: Array, switches: Switches) -> list[Array]:
     return np.array_split(array, switches.parts) if array.ndim else [array] * switches.parts
 
 
-def observe_low(side: Side, layer: Layer, module: str) -> Call | None:
-    """Return the first call of a module in the first step of the low run."""
+def observe_low(side: Side, layer: Layer, high: Call) -> Call | None:
+    """Return the call of the low run that is a module's first call in the high run; None if it was not recorded."""
     low, initial = side.tensors(0, 0, "low"), side.tensors(None, 0, "low")
-    high = observe(side, layer, module, 0, 0, 0)
-    output, calls = low.get(f"activation/{module}"), tuple(_calls(low, layer, module))
-    if high is None or output is None or not calls:
+    output, calls = low.get(f"activation/{high.name}"), tuple(_calls(low, layer, high.name))
+    if output is None or not calls:
         return None
     return high._replace(
         calls=calls,
-        parameters=_within(initial, "parameter", module),
-        buffers=_within(initial, "buffer", module),
+        parameters=_within(initial, "parameter", high.name),
+        buffers=_within(initial, "buffer", high.name),
         replicas=calls[:1],
         seen={"output": seen(output)},
     )
@@ -120,12 +120,9 @@ def _calls(tensors: Tensors, layer: Layer, module: str) -> list[Arguments]:
 
 def _state(side: Side, step: int, replica: int) -> Tensors:
     """Return parameters and buffers as they were before a step; none where they were not recorded."""
-    before = None if step == 0 else step - 1
-    for holder in (replica, 0):  # nn.DataParallel keeps them on device 0 only
-        tensors = side.tensors(before, holder)
-        if any(key.startswith("parameter/") for key in tensors):
-            return tensors
-    return {}
+    # nn.DataParallel keeps them on device 0 only.
+    files = (side.tensors(None if step == 0 else step - 1, holder) for holder in (replica, 0))
+    return next((file for file in files if any(key.startswith("parameter/") for key in file)), {})
 
 
 def _within(tensors: Tensors, kind: str, module: str) -> dict[str, Array]:
@@ -173,9 +170,15 @@ def constant(value: float, precision: str) -> float:
     return float(np.dtype(precision).type(value))
 
 
-def far(computed: Array, recorded: Array) -> bool:
-    """Return whether part of a computed output is so far off that the rest need not be computed."""
-    if computed.shape != recorded.shape:
-        return True
-    difference = np.abs(computed - recorded).max(initial=0.0)
-    return bool(difference > FAR * np.abs(recorded).max(initial=0.0))
+def unless_far(
+    compute: Callable[[Call, slice, Settings], Array], call: Call, settings: Settings, recorded: Array, few: int = 1
+) -> Array:
+    """Return a whole output. Raise NotApplicable as soon as its first `few` rows are far from what was recorded.
+
+    `compute`: returns some rows of the output.
+    """
+    computed, expected = compute(call, slice(few), settings), recorded[:few]
+    require(computed.shape == expected.shape, "an output of the recorded shape")
+    is_far = np.abs(computed - expected).max(initial=0.0) > FAR * np.abs(expected).max(initial=0.0)
+    require(not is_far, "an output that is near the recorded one")
+    return compute(call, slice(None), settings)

@@ -14,7 +14,7 @@ from parity.core.arrays import Array
 from parity.diagnose.formula import UNSET, Formula, Settings, Trait, choices, choices_if, require
 from parity.diagnose.layers import linear
 from parity.diagnose.layers.activations import FUNCTIONS
-from parity.diagnose.layers.call import Call, far, numbers, parameter, per_channel
+from parity.diagnose.layers.call import Call, numbers, parameter, per_channel, unless_far
 from parity.diagnose.layers.linear import BIASES, TIMES
 
 MODES: Final[dict[str, Literal["constant", "reflect", "wrap", "edge"]]] = {
@@ -24,7 +24,12 @@ MODES: Final[dict[str, Literal["constant", "reflect", "wrap", "edge"]]] = {
     "replicate": "edge",
 }
 DILATIONS: Final = (1, 2, 3)
-AS_IS, FLIPPED, TURNED, SWAPPED = "as in PyTorch", "flipped", "height and width swapped", "in and out swapped"
+ORIENTATIONS: Final[dict[str, Callable[[Array], Array]]] = {  # of the kernel
+    "as in PyTorch": lambda kernel: kernel,
+    "flipped": lambda kernel: kernel[..., ::-1, ::-1],
+    "height and width swapped": lambda kernel: kernel.swapaxes(2, 3),
+    "in and out swapped": lambda kernel: kernel.swapaxes(0, 1),
+}
 
 
 def _check(call: Call, is_transposed: bool = False) -> None:
@@ -43,18 +48,13 @@ def _check(call: Call, is_transposed: bool = False) -> None:
 
 def _conv2d(call: Call, **settings: Any) -> dict[str, Array]:
     require(settings["padding"] in _paddings(call, settings), "a padding that fits the shapes")
-    return _unless_far(_convolved, call, **settings)
+    return {"output": unless_far(_convolved, call, settings, call.output)}
 
 
-def _unless_far(function: Callable[[Call, Array, Settings], Array], call: Call, **settings: Any) -> dict[str, Array]:
-    """Return the output of `function`. Raise NotApplicable as soon as that for the first sample is far off."""
-    require(not far(function(call, call.inputs[0][:1], settings), call.output[:1]), "a first sample that is near")
-    return {"output": function(call, call.inputs[0], settings)}
-
-
-def _convolved(call: Call, x: Array, settings: Settings) -> Array:
-    """Return the convolution of x."""
-    kernel, stride, dilation = _kernel(call, settings), settings["stride"], settings["dilation"]
+def _convolved(call: Call, samples: slice, settings: Settings) -> Array:
+    """Return the convolution of some samples."""
+    x, kernel = call.inputs[0][samples], ORIENTATIONS[settings["weight"]](call.parameters["weight"])
+    stride, dilation = settings["stride"], settings["dilation"]
     groups, count = x.shape[1] // kernel.shape[1], _size(call.output)
     x = np.pad(x, linear.margins(x, settings["padding"]), MODES[settings["padding_mode"]])
     x, kernel = _grouped(x, groups), kernel.reshape(groups, -1, *kernel.shape[1:])
@@ -74,13 +74,6 @@ def _size(x: Array) -> tuple[int, int]:
     return x.shape[-2], x.shape[-1]
 
 
-def _kernel(call: Call, settings: Settings) -> Array:
-    """Return the kernel in the orientation that the settings say."""
-    kernel = call.parameters["weight"]
-    flipped, turned, swapped = kernel[..., ::-1, ::-1], kernel.swapaxes(2, 3), kernel.swapaxes(0, 1)
-    return {AS_IS: kernel, FLIPPED: flipped, TURNED: turned, SWAPPED: swapped}[settings["weight"]]
-
-
 def _finished(call: Call, result: Array, settings: Settings) -> Array:
     """Return grouped channels in the order (samples, channels, height, width), with bias and activation."""
     result = np.moveaxis(result, 2, 0).reshape(result.shape[2], -1, *result.shape[3:])
@@ -89,14 +82,10 @@ def _finished(call: Call, result: Array, settings: Settings) -> Array:
     return FUNCTIONS[settings["activation"]](result)
 
 
-def _orientations(call: Call, settings: Settings) -> Iterator[str]:
-    """Yield the orientations of the kernel that keep its shape."""
-    yield from (AS_IS, FLIPPED)
-    outputs, inputs, height, width = call.parameters["weight"].shape
-    if height == width:
-        yield TURNED
-    if outputs == inputs:
-        yield SWAPPED
+def _orientations(call: Call, settings: Settings) -> list[str]:
+    """Return the orientations of the kernel that keep its shape."""
+    kernel = call.parameters["weight"]
+    return [name for name, turn in ORIENTATIONS.items() if turn(kernel).shape == kernel.shape]
 
 
 def _window(call: Call, dilation: int) -> tuple[int, ...]:
@@ -115,10 +104,10 @@ def _paddings(call: Call, settings: Settings) -> Iterator[tuple[int, ...]]:
     yield from linear.paddings(_size(call.inputs[0]), _size(call.output), window, settings["stride"])
 
 
-def _transposed_convolved(call: Call, x: Array, settings: Settings) -> Array:
-    """Return the transposed convolution of x: every pixel times the kernel, summed up and then cropped."""
-    kernel, stride = _kernel(call, settings), settings["stride"]
-    groups = call.output.shape[1] // kernel.shape[1]
+def _transposed_convolved(call: Call, samples: slice, settings: Settings) -> Array:
+    """Return the transposed convolution of some samples: every pixel times the kernel, summed up and then cropped."""
+    x, kernel = call.inputs[0][samples], ORIENTATIONS[settings["weight"]](call.parameters["weight"])
+    groups, stride = call.output.shape[1] // kernel.shape[1], settings["stride"]
     x, kernel = _grouped(x, groups), kernel.reshape(groups, -1, *kernel.shape[1:])
     count = _size(x)
     whole = ((n - 1) * stride + k for n, k in zip(count, _size(kernel), strict=True))
@@ -138,10 +127,9 @@ def _cropped(whole: Array, padding: tuple[int, ...], size: tuple[int, int]) -> A
 
 
 def _spread_strides(call: Call, settings: Settings) -> list[int]:
-    size, kernel = _size(call.inputs[0]), _size(call.parameters["weight"])
-    axes = list(zip(size, _size(call.output), kernel, strict=True))
-    fitting = [stride for stride in range(1, linear.MOST + 1) if all(_crops(*axis, stride) for axis in axes)]
-    return sorted(fitting, key=lambda stride: abs(stride - axes[0][1] / axes[0][0]))
+    ratio = _size(call.output)[0] / _size(call.inputs[0])[0]
+    fitting = (stride for stride in range(1, linear.MOST + 1) if any(_spread_paddings(call, {"stride": stride})))
+    return sorted(fitting, key=lambda stride: abs(stride - ratio))
 
 
 def _spread_paddings(call: Call, settings: Settings) -> Iterator[tuple[int, ...]]:
@@ -162,35 +150,27 @@ def _crops(size: int, count: int, kernel: int, stride: int) -> list[tuple[int, i
     return list(dict.fromkeys(torch + (same if 0 <= excess < kernel else [])))
 
 
-def _traits(kind: str, weight: str, *where: Trait[Call]) -> tuple[Trait[Call], ...]:
-    """Return the traits of a convolution, with those of its windows in the middle."""
-    return (
-        Trait("weight", weight, _orientations),
-        *where,
-        Trait("bias", f"{kind}.bias", BIASES),
-        Trait("activation", f"{kind}.activation", choices(*FUNCTIONS)),
-    )
-
-
 CONV2D = Formula(
     _conv2d,
-    _traits(
-        "conv2d",
-        "conv2d.weight",
+    (
+        Trait("weight", "conv2d.weight", _orientations),
         Trait("dilation", "conv2d.dilation", choices_if(lambda call: max(_window(call, 1)) > 1, *DILATIONS)),
         Trait("stride", "conv2d.stride", _strides),
         Trait("padding", "conv2d.padding", _paddings),
         Trait("padding_mode", "conv2d.padding_mode", choices(*MODES)),
+        Trait("bias", "conv2d.bias", BIASES),
+        Trait("activation", "conv2d.activation", choices(*FUNCTIONS)),
     ),
     _check,
 )
 CONV_TRANSPOSE2D = Formula(
-    functools.partial(_unless_far, _transposed_convolved),
-    _traits(
-        "conv_transpose",
-        "conv_transpose",
+    lambda call, **settings: {"output": unless_far(_transposed_convolved, call, settings, call.output)},
+    (
+        Trait("weight", "conv_transpose", _orientations),
         Trait("stride", "conv_transpose.stride", _spread_strides),
         Trait("padding", "conv_transpose.padding", _spread_paddings),
+        Trait("bias", "conv_transpose.bias", BIASES),
+        Trait("activation", "conv_transpose.activation", choices(*FUNCTIONS)),
     ),
     functools.partial(_check, is_transposed=True),
 )

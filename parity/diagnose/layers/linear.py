@@ -16,7 +16,7 @@ from parity.core.arrays import Array
 from parity.diagnose import solve
 from parity.diagnose.formula import UNSET, Formula, Settings, Trait, choices, choices_if, require
 from parity.diagnose.layers.activations import FUNCTIONS
-from parity.diagnose.layers.call import Call, far, numbers, optional, parameter
+from parity.diagnose.layers.call import Call, numbers, optional, parameter, unless_far
 
 ROWS: Final = 16  # rows that are computed first, to reject settings that are far off
 TIMES: Final = {"added": 1.0, "left out": 0.0, "added twice": 2.0}  # factor of a bias, by setting
@@ -33,16 +33,14 @@ def _check_linear(call: Call) -> None:
 
 
 def _linear(call: Call, **settings: Any) -> dict[str, Array]:
-    weight = call.parameters["weight"]
-    rows = call.inputs[0].reshape(-1, call.inputs[0].shape[-1])
     y = call.output
-    require(not far(_applied(call, rows[:ROWS], settings), y.reshape(-1, y.shape[-1])[:ROWS]), "rows that are near")
-    return {"output": _applied(call, rows, settings).reshape(*call.inputs[0].shape[:-1], len(weight))}
+    return {"output": unless_far(_applied, call, settings, y.reshape(-1, y.shape[-1]), ROWS).reshape(y.shape)}
 
 
-def _applied(call: Call, rows: Array, settings: Settings) -> Array:
-    weight = call.parameters["weight"]
-    result = rows @ (weight if settings["weight"] == "transposed" else weight.T)
+def _applied(call: Call, rows: slice, settings: Settings) -> Array:
+    x, weight = call.inputs[0], call.parameters["weight"]
+    x = x.reshape(-1, x.shape[-1])[rows]
+    result = x @ (weight if settings["weight"] == "transposed" else weight.T)
     if "bias" in call.parameters:
         result = result + TIMES[settings["bias"]] * call.parameters["bias"]
     return FUNCTIONS[settings["activation"]](result)
@@ -130,17 +128,9 @@ def paddings(
     rounding_up = (tuple((ends, m - ends) for m in missing) for ends in range(max(window)))
     for ends in dict.fromkeys([*symmetric, lower, upper, *rounding_up]):
         axes = zip(size, ends, window, count, strict=True)
-        if all(_fits(s, *pair, w, stride, n) for s, pair, w, n in axes):
+        # Exactly that number of windows fits along each axis, none of them wholly in the padding.
+        if all(min(p) >= 0 and max(p) < w and (s + sum(p) - w) // stride + 1 == n for s, p, w, n in axes):
             yield tuple(itertools.chain(*ends))
-
-
-def _fits(size: int, before: int, after: int, window: int, stride: int, count: int) -> bool:
-    """Return whether a padding gives exactly `count` windows along an axis, none of them wholly in the padding."""
-    return (
-        min(before, after) >= 0
-        and max(before, after) < window
-        and ((size + before + after - window) // stride + 1 == count)
-    )
 
 
 def margins(x: Array, padding: tuple[int, ...]) -> list[tuple[int, int]]:
@@ -164,32 +154,26 @@ def _check_images(call: Call) -> None:
 def _max_pool2d(call: Call, window: tuple[int, int], padding: tuple[int, ...], kind: str) -> dict[str, Array]:
     """Return the maxima, or the averages, over the windows."""
     require(padding in _paddings(call, {"window": window}), "a window and a padding that fit the shapes")
-    kernel, stride = window
-    fill = -math.inf if kind == "maximum" else 0.0
-    x = np.pad(call.inputs[0], margins(call.inputs[0], padding), constant_values=fill)
-    count = call.output.shape[2:]
-    taps = (strided(x, offset, count, stride) for offset in itertools.product(range(kernel), repeat=2))
+
+    def taps(pixels: Array, around: float) -> list[Array]:
+        """Return each pixel of all windows, with a value `around` the image."""
+        padded = np.pad(pixels, margins(pixels, padding), constant_values=around)
+        offsets = itertools.product(range(window[0]), repeat=2)
+        return [strided(padded, offset, call.output.shape[2:], window[1]) for offset in offsets]
+
+    x = call.inputs[0]
     if kind == "maximum":
-        return {"output": np.maximum.reduce(list(taps))}
-    return {"output": np.sum(list(taps), axis=0) / _window_sizes(call, window, padding, kind)}
+        return {"output": np.maximum.reduce(taps(x, -math.inf))}
+    counted = taps(np.ones(x.shape[2:]), float(kind == "average"))
+    return {"output": np.sum(taps(x, 0.0), axis=0) / np.sum(counted, axis=0)}
 
 
-def _window_sizes(call: Call, window: tuple[int, int], padding: tuple[int, ...], kind: str) -> Array:
-    """Return the number of pixels that each average is taken over."""
-    kernel, stride = window
-    inside = np.ones(call.inputs[0].shape[2:])
-    inside = np.pad(inside, margins(inside, padding), constant_values=float(kind == "average"))
-    offsets = itertools.product(range(kernel), repeat=2)
-    return np.asarray(sum(strided(inside, offset, call.output.shape[2:], stride) for offset in offsets))
-
-
-def _windows(call: Call, settings: Settings) -> Iterator[tuple[int, int]]:
-    """Yield pairs of kernel size and stride that fit the shapes, the likeliest first."""
+def _windows(call: Call, settings: Settings) -> list[tuple[int, int]]:
+    """Return pairs of kernel size and stride that fit the shapes, the likeliest first."""
     size, count = call.inputs[0].shape[2:], call.output.shape[2:]
-    fitting = []
-    for kernel in KERNELS:
-        fitting += [(kernel, stride) for stride in strides(size, count, (kernel, kernel)) if stride <= kernel]
-    yield from sorted(fitting, key=lambda window: (abs(window[1] - size[0] / count[0]), window[0]))
+    windows = ((kernel, stride) for kernel in KERNELS for stride in strides(size, count, (kernel, kernel)))
+    fitting = [(kernel, stride) for kernel, stride in windows if stride <= kernel]
+    return sorted(fitting, key=lambda window: (abs(window[1] - size[0] / count[0]), window[0]))
 
 
 def _paddings(call: Call, settings: Settings) -> Iterator[tuple[int, ...]]:

@@ -28,14 +28,6 @@ class Moments(NamedTuple):
     size: int  # the number of elements that each mean was taken over
 
 
-class Parts(NamedTuple):
-    """What a norm computes with: the statistics, and weight and bias, which broadcast to it."""
-
-    statistics: Moments
-    weight: Array
-    bias: Array
-
-
 def moments(x: Array, axes: Axes) -> Moments:
     """Return the moments over the given axes."""
     mean = x.mean(axes, keepdims=True)
@@ -44,24 +36,20 @@ def moments(x: Array, axes: Axes) -> Moments:
     )
 
 
-def affine(call: Call, shape: Axes, settings: Settings) -> tuple[Array, Array]:
-    """Return the module's weight and bias, as the settings say that they are applied."""
-    weight = np.reshape(call.parameters["weight"], shape) if "weight" in call.parameters else np.ones(1)
-    bias = np.reshape(call.parameters["bias"], shape) if "bias" in call.parameters else np.zeros(1)
-    if settings["weight"] != "applied":
-        weight = 1.0 + weight if settings["weight"] == "1 + weight" else np.ones(1)
-    return weight, bias if settings["bias"] == "added" else np.zeros(1)
-
-
-def normalised(parts: Parts, settings: Settings) -> Array:
-    """Return the input normalised: the formula that all norms share."""
-    statistics = parts.statistics
+def normalised(call: Call, statistics: Moments, shape: Axes, settings: Settings) -> Array:
+    """Return the input normalised: the formula that all norms share. `shape`: that of its weight and bias."""
     variance, epsilon = statistics.variance, settings["epsilon"]
     if settings["variance"] != "biased":
         variance = variance * (statistics.size / max(statistics.size - 1, 1))
     inside = settings["epsilon_placement"] == "inside the root"
     root = np.sqrt(variance + epsilon) if inside else np.sqrt(variance) + epsilon
-    return np.asarray(statistics.centred / root * parts.weight + parts.bias)
+    weight = np.reshape(call.parameters["weight"], shape) if "weight" in call.parameters else np.ones(1)
+    bias = np.reshape(call.parameters["bias"], shape) if "bias" in call.parameters else np.zeros(1)
+    if settings["weight"] != "applied":
+        weight = 1.0 + weight if settings["weight"] == "1 + weight" else np.ones(1)
+    if settings["bias"] != "added":
+        bias = np.zeros(1)
+    return np.asarray(statistics.centred / root * weight + bias)
 
 
 def traits(kind: str, predict: Callable[..., dict[str, Array]]) -> tuple[Trait[Call], ...]:
@@ -92,17 +80,13 @@ def _check_layer(call: Call) -> None:
 def _layer_norm(call: Call, **settings: Any) -> dict[str, Array]:
     if settings["final_norm"] == LEFT_OUT or settings["skipped"]:
         return {"output": call.inputs[0]}
-    return {"output": normalised(_features(call, settings), settings)}
-
-
-def _features(call: Call, settings: Settings) -> Parts:
     x, axes = call.inputs[0], settings["axes"]
     require(max(axes, default=0) < x.ndim, "the axes that are normalised over")
     statistics = moments(x, axes)
     if settings["mean"] != "subtracted":  # the root mean square norm
-        statistics = Moments(np.zeros(1), x, np.square(x).mean(axes, keepdims=True), statistics.size)
+        statistics = statistics._replace(centred=x, variance=np.square(x).mean(axes, keepdims=True))
     shape = call.parameters["weight"].shape if "weight" in call.parameters else (-1,)
-    return Parts(statistics, *affine(call, shape, settings))
+    return {"output": normalised(call, statistics, shape, settings)}
 
 
 def _axes(call: Call, settings: Settings) -> Iterator[Axes]:
@@ -125,16 +109,12 @@ def _check_group(call: Call) -> None:
 
 
 def _group_norm(call: Call, **settings: Any) -> dict[str, Array]:
-    if settings["skipped"]:
-        return {"output": call.inputs[0]}
-    return {"output": normalised(_groups(call, settings), settings).reshape(call.inputs[0].shape)}
-
-
-def _groups(call: Call, settings: Settings) -> Parts:
-    """Return what is computed with, in the shape (samples, groups, channels of a group, pixels)."""
     x, count = call.inputs[0], settings["groups"]
-    grouped = x.reshape(len(x), count, x.shape[1] // count, -1)
-    return Parts(moments(grouped, (2, 3)), *affine(call, (1, count, -1, 1), settings))
+    if settings["skipped"]:
+        return {"output": x}
+    # The axes: samples, groups, channels of a group, pixels.
+    statistics = moments(x.reshape(len(x), count, x.shape[1] // count, -1), (2, 3))
+    return {"output": normalised(call, statistics, (1, count, -1, 1), settings).reshape(x.shape)}
 
 
 def _counts(call: Call, settings: Settings) -> list[int]:

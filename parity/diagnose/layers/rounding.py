@@ -26,6 +26,7 @@ HONEST: Final = 16.0  # bits to which a correct float32 run is reproduced at lea
 SHARE: Final = 0.9  # fraction of the elements that decides
 MOST_NOISY: Final = 4  # modules of a side whose low runs are examined
 PRODUCTS: Final = ("linear", "conv2d", "conv_transpose2d")
+NO_OUTPUT: Final = np.asarray(np.nan)  # of a formula that does not fit
 Rounding = Callable[[Array], Array]
 
 
@@ -36,8 +37,8 @@ def low_runs(sides: Sides) -> Iterator[tuple[Side, str, Formula[Call], Call, Cal
         with_formula = [name for name in names if side.modules.get(name) in LAYERS]
         for name in with_formula[:MOST_NOISY]:
             layer = LAYERS[side.modules[name]]
-            high, low = observe(side, layer, name, 0, 0, 0), observe_low(side, layer, name)
-            if high and low:
+            high = observe(side, layer, name, 0, 0, 0)
+            if high and (low := observe_low(side, layer, high)):
                 yield side, name, layer.formula, high, low
 
 
@@ -61,25 +62,22 @@ def at_run_precision(formula: Formula[Call], high: Call, low: Call) -> Change | 
 
 def _changes(formula: Formula[Call], low: Call, settings: Settings) -> Iterator[Change]:
     """Yield each way of rounding to fewer bits, then each other convention, with how well it reproduces the low run."""
-    for name, compute, to in ROUNDINGS:
-        if name == "tf32" and low.kind not in (*PRODUCTS, "attention"):  # TF32 exists for matrix products only
-            continue
-        bits = _bits(low, compute(formula, low, settings, to))
-        yield Change("precision", f"precision.{name}", RUN, name, bits, 0.0)
+    for name, output in _rounded_outputs(formula, low, settings):
+        yield Change("precision", f"precision.{name}", RUN, name, _bits(low, output), 0.0)
     for trait in formula.traits:
         for value in values(formula, trait, low, settings):
             bits = _bits(low, _predicted(formula, low, {**settings, trait.name: value}))
             yield Change(trait.name, trait.cause, settings[trait.name], value, bits, 0.0)
 
 
-def _predicted(formula: Formula[Call], call: Call, settings: Settings) -> Array | None:
-    return predicted(formula, call, settings).get("output")
+def _predicted(formula: Formula[Call], call: Call, settings: Settings) -> Array:
+    return predicted(formula, call, settings).get("output", NO_OUTPUT)
 
 
-def _bits(low: Call, recomputed: Array | None) -> float:
+def _bits(low: Call, recomputed: Array) -> float:
     """Return to how many bits of the largest value nine in ten elements are reproduced."""
     recorded = low.output
-    if recomputed is None or recomputed.shape != recorded.shape:
+    if recomputed.shape != recorded.shape:
         return 0.0
     difference = float(np.quantile(np.abs(recomputed - recorded), SHARE))
     largest = float(np.abs(recorded).max())
@@ -88,37 +86,33 @@ def _bits(low: Call, recomputed: Array | None) -> float:
     return min(max(math.log2(largest / difference), 0.0), 24.0) if difference else 24.0
 
 
-def _result(formula: Formula[Call], low: Call, settings: Settings, to: Rounding) -> Array | None:
-    """Return the output with the result rounded."""
-    result = _predicted(formula, low, settings)
-    return None if result is None else to(result)
+def _rounded_outputs(formula: Formula[Call], low: Call, settings: Settings) -> Iterator[tuple[str, Array]]:
+    """Yield the output with something rounded to fewer bits on the way, after the name of that precision.
+
+    If only the factors of a matrix product have ten bits, it is TF32: float16 has as many, but rounds the result too.
+    """
+    for name, to in ROUNDINGS:
+        of_rounded_factors = _predicted(formula, _with_factors(low, to), settings)
+        if name == "bfloat16" or (name == "tf32" and low.kind in (*PRODUCTS, "attention")):
+            yield name, of_rounded_factors
+        if name == "tf32":
+            continue
+        yield name, to(_predicted(formula, low, settings))
+        if low.kind in PRODUCTS and "bias" in low.parameters:
+            yield name, _with_product_rounded(formula, low, settings, to)
+        yield name, to(of_rounded_factors)
+        if low.kind == "attention":
+            yield name, attention.with_rounded_heads(low, settings, to)
 
 
-def _factors(formula: Formula[Call], low: Call, settings: Settings, to: Rounding) -> Array | None:
-    """Return the output with inputs and weights rounded."""
-    return _predicted(formula, _with_factors(low, to), settings)
-
-
-def _whole(formula: Formula[Call], low: Call, settings: Settings, to: Rounding) -> Array | None:
-    """Return the output with inputs, weights and result rounded."""
-    return _result(formula, _with_factors(low, to), settings, to)
-
-
-def _product(formula: Formula[Call], low: Call, settings: Settings, to: Rounding) -> Array | None:
+def _with_product_rounded(formula: Formula[Call], low: Call, settings: Settings, to: Rounding) -> Array:
     """Return the output with inputs, weights and their product rounded, and the bias added at the run precision."""
-    bias = low.parameters.get("bias")
-    if bias is None or low.kind not in PRODUCTS:
-        return None
+    bias = low.parameters["bias"]
     added = bias if low.kind == "linear" else bias.reshape(-1, 1, 1)
     rest = {name: value for name, value in low.parameters.items() if name != "bias"}
     recorded = low.seen["output"]._replace(value=low.output - added)
-    product = _whole(formula, low._replace(parameters=rest, seen={"output": recorded}), settings, to)
-    return None if product is None else product + added
-
-
-def _heads(formula: Formula[Call], low: Call, settings: Settings, to: Rounding) -> Array | None:
-    """Return the output of an attention with the heads' outputs rounded before the output projection."""
-    return attention.with_rounded_heads(low, settings, to) if low.kind == "attention" else None
+    product = low._replace(parameters=rest, seen={"output": recorded})
+    return to(_predicted(formula, _with_factors(product, to), settings)) + added
 
 
 def _with_factors(low: Call, to: Rounding) -> Call:
@@ -155,16 +149,8 @@ def _ten_bits(x: Array) -> Array:
     return bits.view(np.float32).astype(np.float64)
 
 
-BFLOAT16: Final[Rounding] = partial(_cast, name="bfloat16")
-FLOAT16: Final[Rounding] = partial(_cast, name="float16")
-# What is rounded, and how. If only the factors have ten bits, it is TF32: float16 has as many, but rounds the result
-# as well.
-ROUNDINGS: Final = (
-    ("tf32", _factors, _ten_bits),
-    ("bfloat16", _factors, BFLOAT16),
-    *(
-        (name, place, to)
-        for name, to in (("bfloat16", BFLOAT16), ("float16", FLOAT16))
-        for place in (_result, _product, _whole, _heads)
-    ),
+ROUNDINGS: Final[tuple[tuple[str, Rounding], ...]] = (
+    ("tf32", _ten_bits),
+    ("bfloat16", partial(_cast, name="bfloat16")),
+    ("float16", partial(_cast, name="float16")),
 )
