@@ -43,9 +43,7 @@ def observe(side: Side, name: str, replica: int = 0) -> Updates | None:
     Steps whose gradients wait for those of a later one make no update, and are not counted.
     """
     initial = side.tensors(None, replica).get(f"parameter/{name}")
-    gradients = list(_gradients(side, name, replica))
-    for step, gradient in enumerate(_gradients(side, f"{name}{keys.APPLIED}", replica)):
-        gradients[step] = gradient
+    gradients = list(_gradients(side, (f"{name}{keys.APPLIED}", name), replica))  # a step may apply it as it is
     if initial is None or initial.dtype == bool or not gradients:
         return None
     values: dict[str, Seen] = {}
@@ -55,7 +53,7 @@ def observe(side: Side, name: str, replica: int = 0) -> Updates | None:
         return None
     sampled = {key: value._replace(value=_some_rows(value.value, initial.shape)) for key, value in values.items()}
     first, *applied = (_some_rows(array, initial.shape) for array in (initial, *gradients))
-    squares = [_some_rows(array, initial.shape) for array in _gradients(side, f"{name}{keys.SQUARES}", replica)]
+    squares = [_some_rows(array, initial.shape) for array in _gradients(side, (f"{name}{keys.SQUARES}",), replica)]
     settings = _settings(side, name, len(gradients))
     if settings and squares:
         settings = {**settings, "gradient": "IndexedSlices"}
@@ -89,10 +87,11 @@ def _updating(side: Side) -> list[int]:
     return [step for step in steps if step not in waiting] or list(steps)
 
 
-def _gradients(side: Side, name: str, replica: int) -> Iterator[Array]:
-    """Yield the gradients of the steps until the first that was not recorded."""
+def _gradients(side: Side, names: Sequence[str], replica: int) -> Iterator[Array]:
+    """Yield of each step the first of these gradients that it has recorded, until the first step that has none."""
     for step in _updating(side):
-        gradient = side.tensors(step, replica).get(f"gradient/{name}")
+        tensors = side.tensors(step, replica)
+        gradient = next((tensors[key] for name in names if (key := f"gradient/{name}") in tensors), None)
         if gradient is None:
             return
         yield gradient
