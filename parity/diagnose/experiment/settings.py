@@ -97,7 +97,7 @@ def values_to_try(question: Question, live: Live, known: Known) -> Callable[[Kno
     # What the other side alone has is the likeliest.
     theirs = sorted(question.settings or [], key=known.settings.__contains__)
     words, own = [text for text in theirs if isinstance(text, str) and text not in code.BINARY], known.by_name
-    alone = [value for value in theirs if value not in known.settings]
+    alone = [value for value in theirs if value not in known.settings]  # among them operators
     around = [word for each in known.run for word in knobs.words(each.function.__code__)]
 
     def values(knob: Knob) -> Sequence[Any]:
@@ -105,9 +105,8 @@ def values_to_try(question: Question, live: Live, known: Known) -> Callable[[Kno
         # The first values are tried of all settings. A setting that a port gives may have been left to its default.
         usual = [live.functions.get(each, each) if knob.kind == "callable" else each for each in knob.defaults]
         usual = [each for each in usual if each != knob.value]
-        others = sorted(
-            _values(knob, theirs, likely, live.functions), key=lambda each: not _is_sign_of(knob, each, alone)
-        )
+        others = _values(knob, theirs, likely, live.functions)
+        others = sorted(others, key=lambda each: knob.kind != "operator" or each not in alone)
         # Sizes that the other side alone has, the nearest first: a dilation is likelier another one than the padding.
         sizes = [each for each in others if isinstance(each, (tuple, list)) and plain(each) not in known.settings]
         sizes.sort(key=lambda size: _distance(size, knob.value))
@@ -117,11 +116,6 @@ def values_to_try(question: Question, live: Live, known: Known) -> Callable[[Kno
         return [*first, *(each for each in others if each not in first)]
 
     return values
-
-
-def _is_sign_of(knob: Knob, value: Any, alone: Sequence[Any]) -> bool:
-    """Return whether a value is an operator that the other side has, and this side has nowhere."""
-    return knob.kind == "operator" and value in alone
 
 
 def _of_its_name(
