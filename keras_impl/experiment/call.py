@@ -1,10 +1,10 @@
-"""The call of a layer, taken apart: its arguments, and its ops in the order of their execution.
+"""The call of a layer, taken apart: its tensors, and its ops in the order of their execution.
 
-Arguments are replaced by the other side's, in canonical axes. Ops come with the user's lines that call them: TensorFlow
+Ops come with the user's lines that call them: TensorFlow
 calls back after each op that it executes eagerly. Keras's own functions are seen as the ops that they are made of.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,18 +15,12 @@ from keras_impl.instruments.origins import tensors
 from keras_impl.instruments.source import nearest
 from keras_impl.record.weights import array
 from parity.core.arrays import Array
-from parity.diagnose.experiment.masks import exchanged
 from parity.diagnose.experiment.ops import Kind, Recorder, Recording
 from parity.runtime import returned
 
 
-def exchanged_arguments(arguments: dict[str, Any], known: Sequence[tuple[Array, Array]]) -> dict[str, Any] | None:
-    """Return the arguments of a call with the other side's tensors for its own; None where `exchanged` has none."""
-    changed = exchanged(tf.nest.flatten(arguments), known, _floats, like)
-    return None if changed is None else tf.nest.pack_sequence_as(arguments, changed)
-
-
-def _floats(leaf: Any) -> Array | None:
+def floats(leaf: Any) -> Array | None:
+    """Return the numbers of a tensor of floats, None of anything else."""
     is_float = isinstance(leaf, (tf.Tensor, np.ndarray)) and tf.as_dtype(leaf.dtype).is_floating
     return np.array(leaf).astype(np.float64) if is_float else None
 

@@ -121,37 +121,40 @@ NEAR: Final = 2.0**-34  # of the largest value: what is nearer is equal
 MOST_AXES: Final = 5  # for more there are too many orders to try
 
 
+Mapped = Callable[[Callable[[Any], Any], Any], Any]  # a nest of containers, of which a function maps the leaves
+
+
 def exchanged(
-    leaves: Sequence[Any],
+    arguments: dict[str, Any],
     known: Sequence[tuple[Array, Array]],
+    mapped: Mapped,
     floats: Callable[[Any], Array | None],
     like: Callable[[Array, Any], Any],
-) -> list[Any] | None:
+) -> dict[str, Any] | None:
     """Return the arguments of a call with the other side's tensors in place of its own.
 
-    None if a tensor of floats is none of those known, or if all are the same on both sides. `leaves`: the arguments,
-    taken apart. `known`: pairs of a tensor of this side and the other side's, in torch's axes. `floats`: returns the
-    numbers of a tensor of floats, None of anything else. `like`: returns a tensor of an array, like another tensor.
+    None if a tensor of floats is none of those known, or if all are the same on both sides. `known`: pairs of a tensor
+    of this side and the other side's, in torch's axes. `floats`: returns the numbers of a tensor of floats, None of
+    anything else. `like`: returns a tensor of an array, like another tensor.
     """
-    changed, is_changed = list(leaves), False
-    for number, leaf in enumerate(leaves):
-        if (array := floats(leaf)) is not None:
-            if (match := _match(array, known)) is None:
-                return None
-            mine, theirs, axes = match
-            changed[number] = like(np.transpose(theirs, axes), leaf)
-            is_changed = is_changed or not near(mine, theirs)
-    return changed if is_changed else None
+    are_same = []
 
+    def with_theirs(leaf: Any) -> Any:
+        if (own := floats(leaf)) is None:
+            return leaf
+        for mine, theirs in known:
+            if own.ndim == mine.ndim <= MOST_AXES and mine.dtype.kind == "f":
+                for axes in itertools.permutations(range(own.ndim)):
+                    if near(np.transpose(mine, axes), own):
+                        are_same.append(near(mine, theirs))
+                        return like(np.transpose(theirs, axes), leaf)
+        raise LookupError("a tensor of floats that the other side has not recorded")
 
-def _match(own: Array, known: Sequence[tuple[Array, Array]]) -> tuple[Array, Array, tuple[int, ...]] | None:
-    """Return the pair of whose first tensor an input of floats is a transposed copy, and the order of its axes."""
-    for mine, theirs in known:
-        if own.ndim == mine.ndim <= MOST_AXES and mine.dtype.kind == "f":
-            for axes in itertools.permutations(range(own.ndim)):
-                if near(np.transpose(mine, axes), own):
-                    return mine, theirs, axes
-    return None
+    try:
+        replaced: dict[str, Any] = mapped(with_theirs, arguments)
+    except LookupError:
+        return None
+    return None if all(are_same) else replaced
 
 
 def near(mine: Array, theirs: Array) -> bool:
