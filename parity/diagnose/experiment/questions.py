@@ -96,12 +96,12 @@ class Asked:
         traces: tuple[Trace, Trace],
         weights: Weights | None = None,
     ):
-        self._torch, self._matching = torch, matching
+        self.torch, self._matching = torch, matching
         self._weights = [(entry.torch, entry.keras) for entry in weights.entries] if weights else []
         self._owners = {seen.key: seen.module for seen in torch.outputs}
         self._shapes = {seen.key: seen.shape for seen in torch.outputs}
         self._differ = {plain(tensor.name) for tensor in unequal if tensor.kind == "activation"}
-        self._forward = [tensor for tensor in unequal if is_forward(tensor)]
+        self.forward = list(filter(is_forward, unequal))  # what differs in the first forward pass
         self._folders = [str(trace.folder) for trace in traces]
 
     def questions(self, asked: Guilty) -> tuple[Question, Question] | None:
@@ -129,25 +129,16 @@ class Asked:
         )
 
     @property
-    def output(self) -> Unequal | None:
-        """Return the first of the model's outputs that differ."""
-        return next((tensor for tensor in self._forward if tensor.name.startswith(MODEL)), None)
+    def outputs(self) -> list[Unequal]:
+        """Return the model's outputs that differ in the first forward pass."""
+        return [tensor for tensor in self.forward if tensor.name.startswith(MODEL)]
 
     def next_call(self, first: Unequal) -> Unequal | None:
         """Return what a module returns when it is called next, if that differs as what it `first` returned does."""
         name = f"{plain(first.name)}#{number(first.name) + 1}"
         return next(
-            (each for each in self._forward if each.kind == first.kind == "activation" and each.name == name), None
+            (each for each in self.forward if each.kind == first.kind == "activation" and each.name == name), None
         )
-
-    @property
-    def is_large(self) -> bool:
-        """Return whether each call of the model takes long."""
-        return self._torch.is_large
-
-    def is_first(self, asked: Guilty) -> bool:
-        """Return whether the difference is the first one of the forward pass."""
-        return asked.first == self._forward[0]
 
     def is_behind(self, first: Unequal, keras: str) -> bool:
         """Return whether a difference may follow from an earlier one that calling a layer of Keras's keeps.
@@ -155,7 +146,7 @@ class Asked:
         That is so if the whole model is called, and what stands before in the same part of it differs as much.
         """
         part = first.name.partition(".")[0]
-        before = itertools.takewhile(lambda tensor: tensor != first, self._forward)
+        before = itertools.takewhile(lambda tensor: tensor != first, self.forward)
         earlier = (tensor for tensor in before if tensor.name.partition(".")[0] == part)
         return not keras and any(worst([tensor.verdict, first.verdict]) == tensor.verdict for tensor in earlier)
 
@@ -172,7 +163,7 @@ class Asked:
         """Return where both sides find a tensor that a module is given."""
         module, key = plain(name), keys.key("input", name)
         mine = Tensor(key=key, module=module, kind="given", number=number(name))
-        shapes = self._torch.arguments.get(module, [])
+        shapes = self.torch.arguments.get(module, [])
         matched = ((plain(match.keras), match.inputs) for match in self._of(module) if match.inputs is not None)
         fed = ((each.keras, each.axes) for each in self._matching.fed if each.torch == module)
         layer = next(itertools.chain(matched, fed), None)

@@ -47,7 +47,6 @@ from parity.runtime import experiment, survey
 from parity.runtime.experiment import Outcome, Question
 from parity.runtime.job import ExperimentJob
 from parity.runtime.runner import Worker, both
-from parity.trace import keys
 from parity.trace.keys import MODEL, plain
 from parity.trace.manifest import Trace
 from parity.trace.mapping import PairContext
@@ -82,7 +81,7 @@ class Experiment(NamedTuple):
             if examined.result.verdict == "diverged" and sum(map(bool, named.values())) == 1:
                 (found,) = filter(None, named.values())
                 known = {cause.id for cause in examined.result.causes}
-                examined.result.causes += further(asked, found, examined.unequal, known, self._answers)
+                examined.result.causes += further(asked, found, known, self._answers)
             examined.result.causes = each_once(examined.result.causes)
             self._describe(asked, self._left(asked, unknown, named, examined), examined.result)
             self._add_lines(asked, examined)
@@ -105,7 +104,7 @@ class Experiment(NamedTuple):
 
     def harmless(self, examined: Examined) -> set[str]:
         """Return the keys of the first tensors that differ while what torch's model returns does not depend on them."""
-        if self.context.matching is None or not (question := to_pass(self._asks(examined), examined.unequal)):
+        if self.context.matching is None or not (question := to_pass(self._asks(examined))):
             return set()
         try:
             self._ask([[question], []])
@@ -200,7 +199,7 @@ class Experiment(NamedTuple):
             found = self._named({where: around_asked(each, told.get(where)) for where, each in new.items()})
             partly = {where: each for where, each in found.items() if each and not _explains(each)} | partly
             named |= {where: each for where, each in found.items() if _explains(each)}
-            gets_other = {where for where in apart if asked.is_first(left[where])}
+            gets_other = {where for where in apart if left[where].first == asked.forward[0]}
             named |= {where: [] for where in found.keys() - partly.keys() - named.keys() - gets_other}
             told |= {where: wider(both_sides) for where, both_sides in questions.items()}
         named = confirmed(asked, unknown, named, self._answers, self._named)
@@ -252,7 +251,7 @@ class Experiment(NamedTuple):
 
     def _answers(self, questions: Questions) -> dict[str, tuple[Outcome, Outcome]]:
         """Return both sides' answers to each question. Raises BackendError if a side fails."""
-        self._ask([[both_sides[side] for both_sides in questions.values()] for side in (0, 1)])
+        self._ask(list(zip(*questions.values(), strict=True)))
         torch, keras = (experiment.read(self._folder(side)) for side in (0, 1))
         return dict(zip(questions, zip(torch, keras, strict=True), strict=True))
 
@@ -260,19 +259,14 @@ class Experiment(NamedTuple):
         """Return where both sides' calls part, where no change was found that explains the difference."""
         if not questions:
             return {}
-        folders = [[str(self._folder(side) / str(number)) for number in range(len(questions))] for side in (0, 1)]
+        folders = [(self._folder(0) / str(number), self._folder(1) / str(number)) for number in range(len(questions))]
         asked = [
-            [
-                replace(both_sides[side], description=folder, takes_theirs=side == 1)
-                for both_sides, folder in zip(questions.values(), folders[side], strict=True)
-            ]
-            for side in (0, 1)
+            (replace(torch, description=str(ours)), replace(keras, description=str(theirs), takes_theirs=True))
+            for (torch, keras), (ours, theirs) in zip(questions.values(), folders, strict=True)
         ]
-        self._ask(asked)
-        initial = self.traces[0].open("high", keys.INITIAL)
-        weights = [array for key, array in initial.items() if key.startswith("parameter/")]
-        told = (description(Path(mine), Path(theirs), weights) for mine, theirs in zip(*folders, strict=True))
-        return dict(zip(questions, told, strict=True))
+        self._ask(list(zip(*asked, strict=True)))
+        weights = list(self.traces[0].of_kind("parameter", None).values())
+        return dict(zip(questions, (description(*of_both, weights) for of_both in folders), strict=True))
 
     def _ask(self, questions: Sequence[Sequence[Question]]) -> None:
         """Let the sides answer, again without what has ended their process. Raises BackendError if one fails."""

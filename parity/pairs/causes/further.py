@@ -12,11 +12,10 @@ from typing import Final
 from msgspec.structs import replace
 
 from parity.diagnose.experiment.causes import causes
-from parity.diagnose.experiment.questions import Asked, Guilty, is_forward
+from parity.diagnose.experiment.questions import Asked, Guilty
 from parity.results import Cause
 from parity.runtime.experiment import Change, Outcome, Question
 from parity.trace.keys import MODEL, plain
-from parity.verdict.traces import Unequal
 
 SIDES: Final = ("torch", "keras")
 MOST_PASSED: Final = 16  # tensors that differ
@@ -32,18 +31,16 @@ def asked_about(asked: Asked, unknown: Mapping[str, Guilty], place: Callable[[st
     return {where: both_sides for where, both_sides in questions.items() if both_sides}
 
 
-def further(
-    asked: Asked, named: Sequence[Cause], unequal: Sequence[Unequal], known: Collection[str], answers: Answers
-) -> list[Cause]:
+def further(asked: Asked, named: Sequence[Cause], known: Collection[str], answers: Answers) -> list[Cause]:
     """Return the causes that show only when those that experiments have found (`named`) are taken away.
 
-    `unequal`: all tensors that differ. `known`: the ids of all causes, of which none is told again.
+    `known`: the ids of all causes, of which none is told again.
     """
     if (kept := _kept(named)) is None:
         return []
     side, changes = kept
-    outputs = [tensor for tensor in unequal if is_forward(tensor) and tensor.name.startswith(MODEL)][:MOST]
-    questions = asked_about(asked, {tensor.name: Guilty(MODEL, tensor) for tensor in outputs}, lambda name: MODEL)
+    outputs = {tensor.name: Guilty(MODEL, tensor) for tensor in asked.outputs[:MOST]}
+    questions = asked_about(asked, outputs, lambda name: MODEL)
     outcomes = _besides(questions, side, changes, answers)
     behind = [cause for outcome in outcomes.values() for cause in _causes(outcome, side, len(changes))]
     return list({cause.id: cause for cause in reversed(behind) if cause.id not in known}.values())
@@ -87,20 +84,19 @@ def by_model(asked: Asked, unknown: Mapping[str, Guilty], name: Name) -> Mapping
 
     What its module returns may have been compared with something else, as one with an activation is.
     """
-    first, output = next(iter(unknown), ""), asked.output
-    if output is None or asked.is_large or not unknown or unknown[first].first is output:
+    first = next(iter(unknown), "")
+    if not asked.outputs or asked.torch.is_large or not unknown or unknown[first].first is asked.outputs[0]:
         return {}
-    return name(asked_about(asked, {first: Guilty(MODEL, output)}, lambda where: MODEL))
+    return name(asked_about(asked, {first: Guilty(MODEL, asked.outputs[0])}, lambda where: MODEL))
 
 
-def to_pass(asked: Asked, unequal: Sequence[Unequal]) -> Question | None:
+def to_pass(asked: Asked) -> Question | None:
     """Return the question which of the first tensors that differ torch's model can be given; None if none may be.
 
     So differs what a layer returns at padding, which is masked afterwards: it hides where the models part.
     """
-    forward = list(filter(is_forward, unequal))
-    inner = list(itertools.takewhile(lambda each: not each.name.startswith(MODEL), forward))
-    if not inner or len(inner) == len(forward) or inner[0].verdict != "diverged" or asked.is_large:
+    inner = list(itertools.takewhile(lambda each: not each.name.startswith(MODEL), asked.forward))
+    if not (inner and asked.outputs) or inner[0].verdict != "diverged" or asked.torch.is_large:
         return None
     made = (asked.questions(Guilty(plain(each.name), each)) for each in inner[:MOST_PASSED])
     questions = [both_sides[0] for both_sides in made if both_sides]
@@ -122,12 +118,9 @@ def _besides(questions: Questions, side: int, changes: list[Change], answers: An
         return {}
     told = answers(questions)
     given: Questions = {}
-    for name, (torch, keras) in questions.items():
-        settings = told[name][1 - side].settings
-        if side == 0:
-            given[name] = replace(torch, given=changes, settings=settings), keras
-        else:
-            given[name] = torch, replace(keras, given=changes, settings=settings)
+    for name, both_sides in questions.items():
+        own = replace(both_sides[side], given=changes, settings=told[name][1 - side].settings)
+        given[name] = (both_sides[0], own) if side else (own, both_sides[1])
     return {name: outcome[side] for name, outcome in answers(given).items()}
 
 
