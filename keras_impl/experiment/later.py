@@ -152,7 +152,7 @@ def _added(model: Any, call: Callable[[], Any]) -> Iterator[Knob]:
     with _adding(note):
         call()
     for line, owner in lines.items():
-        yield _knob(owner, line, partial(_without_line, line))
+        yield _knob(owner, line, partial(_adding, lambda _, caller, line=line: caller != line))
     regularizers = {repr(each.get_config()): each for _, each in _regularized(model)}
     for kind, each in regularizers.items():
         yield _knob(type(each).__name__, "", partial(_without_regularizers, model, kind))
@@ -180,10 +180,6 @@ def _adding(wanted: Callable[[Any, str], bool]) -> AbstractContextManager[None]:
             add_loss(layer, loss)
 
     return around(keras.Layer, "add_loss", add)
-
-
-def _without_line(line: str) -> AbstractContextManager[None]:
-    return _adding(lambda _, caller: caller != line)
 
 
 def _regularizing(model: Any, kind: str, name: str, value: float) -> AbstractContextManager[None]:

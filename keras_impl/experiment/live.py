@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
@@ -24,20 +24,9 @@ from keras_impl.record.pair.vary import Instance
 from parity.config.pair import Train
 from parity.core.arrays import Array
 from parity.diagnose.experiment import live
-from parity.diagnose.experiment.candidates import FUNCTIONS
 from parity.diagnose.experiment.knobs import Knob, Owner
 from parity.pairs.vary.coverage import Observer
 from parity.runtime.experiment import Mask
-
-
-def gelu_tanh(x: tf.Tensor, *_: Any, **__: Any) -> tf.Tensor:
-    """Return GELU in the form with tanh, whatever the form that is asked for."""
-    return keras.activations.gelu(x, approximate=True)
-
-
-def gelu_exact(x: tf.Tensor, *_: Any, **__: Any) -> tf.Tensor:
-    """Return GELU in the form with erf, whatever the form that is asked for."""
-    return keras.activations.gelu(x, approximate=False)
 
 
 def _exact_constants(precision: str) -> AbstractContextManager[Any]:
@@ -57,9 +46,11 @@ def _exact_constants(precision: str) -> AbstractContextManager[Any]:
 class Live(live.Live):
     """A built model; `train`: how it is trained, in its first pass too; `later`: what comes after that."""
 
-    functions: Mapping[str, Callable[..., Any]] = {
-        name: getattr(keras.activations, name) for name in FUNCTIONS if callable(getattr(keras.activations, name, None))
-    } | {"gelu_tanh": gelu_tanh, "gelu_exact": gelu_exact}
+    functions = live.known_functions(
+        keras.activations,
+        gelu_tanh=lambda x, *_, **__: keras.activations.gelu(x, approximate=True),  # whatever the form asked for
+        gelu_exact=lambda x, *_, **__: keras.activations.gelu(x, approximate=False),
+    )
     base, called, separator = keras.Model, keras.Layer, "/"  # a model has all that a layer has
     array, like = staticmethod(weights.array), staticmethod(like)
     line, _mapped, _floats = staticmethod(source.nearest), staticmethod(tf.nest.map_structure), staticmethod(floats)

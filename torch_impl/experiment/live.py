@@ -1,7 +1,7 @@
 """A user's model that lives, of which one module can be called again as it was called in the first forward pass."""
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,6 @@ from torch.utils._pytree import tree_map
 
 from parity.config.pair import Train
 from parity.diagnose.experiment import live
-from parity.diagnose.experiment.candidates import FUNCTIONS
 from parity.diagnose.experiment.knobs import Owner
 from parity.pairs.vary.coverage import Observer
 from torch_impl.experiment.call import copied, floats, like, recorded
@@ -24,30 +23,16 @@ from torch_impl.record.pair.outputs import flat
 from torch_impl.record.pair.vary import Instance
 
 
-def gelu_tanh(x: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
-    """Return GELU in the form with tanh, whatever the form that is asked for."""
-    return nn.functional.gelu(x, approximate="tanh")
-
-
-def gelu_exact(x: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
-    """Return GELU in the form with erf, whatever the form that is asked for."""
-    return nn.functional.gelu(x, approximate="none")
-
-
-def _huber_loss(*args: Any, beta: float = 1.0, **kwargs: Any) -> torch.Tensor:
-    """Return what Huber's loss is where a smooth L1 loss is asked for: beta times as much."""
-    return nn.functional.huber_loss(*args, delta=beta, **kwargs)
-
-
-_huber_loss.__name__ = "huber_loss"  # as reports name it
-
-
 class Live(live.Live):
     """A built model; `train`: how it is trained, in its first pass too; `later`: what comes after that."""
 
-    functions: Mapping[str, Callable[..., Any]] = {
-        name: getattr(nn.functional, name) for name in FUNCTIONS if callable(getattr(nn.functional, name, None))
-    } | {"gelu_tanh": gelu_tanh, "gelu_exact": gelu_exact, "huber_loss": _huber_loss}
+    functions = live.known_functions(
+        nn.functional,
+        gelu_tanh=lambda x, *_, **__: nn.functional.gelu(x, approximate="tanh"),  # whatever the form that is asked for
+        gelu_exact=lambda x, *_, **__: nn.functional.gelu(x, approximate="none"),
+        # What Huber's loss is where a smooth L1 loss is asked for: beta times as much.
+        huber_loss=lambda *args, beta=1.0, **kwargs: nn.functional.huber_loss(*args, delta=beta, **kwargs),
+    )
     base, called, separator = nn.Module, nn.Module, "."
     array, like = staticmethod(weights.array), staticmethod(like)
     line, _mapped, _floats = staticmethod(source.nearest), staticmethod(tree_map), staticmethod(floats)

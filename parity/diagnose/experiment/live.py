@@ -9,6 +9,7 @@ from typing import Any
 from parity.core.arrays import Array, reproduced
 from parity.core.patches import around
 from parity.data.masks import Context
+from parity.diagnose.experiment.candidates import FUNCTIONS
 from parity.diagnose.experiment.knobs import Knob, Owner
 from parity.diagnose.experiment.masks import Mapped, exchanged
 from parity.diagnose.experiment.moves import moves
@@ -18,6 +19,16 @@ from parity.runtime.experiment import LATER, Mask, Question, Tensor
 
 # What does not depend on a tensor is apart by rounding alone; what hardly does may be apart by less than float32 sees.
 UNTOUCHED = 2.0**-44
+
+
+def known_functions(module: Any, **forms: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
+    """Return those of a module's functions that may stand in place of others, and what they may be besides.
+
+    `forms`: functions by the names that reports have for them (`candidates.FORMS`).
+    """
+    for name, form in forms.items():
+        form.__name__ = name
+    return {name: function for name in FUNCTIONS if callable(function := getattr(module, name, None))} | forms
 
 
 class Made(BaseException):

@@ -61,7 +61,7 @@ class Operation(NamedTuple):
 Calls = Mapping[tuple[str, int], Any]  # ways, by the names and numbers of calls
 
 
-def knobs(found: Sequence[Operation], doing: Callable[[Calls], AbstractContextManager[Any]]) -> Iterator[Knob]:
+def knobs(operations: Sequence[Operation], doing: Callable[[Calls], AbstractContextManager[Any]]) -> Iterator[Knob]:
     """Yield the change of each call, of all calls on one line, and of all that are alike in the module.
 
     These are all windows of one kind, to the same rule, and all calls of one function. A line is run several times
@@ -69,22 +69,20 @@ def knobs(found: Sequence[Operation], doing: Callable[[Calls], AbstractContextMa
 
     `doing`: a context manager within which calls are done in these ways.
     """
-    for operation in found:
+    with_line = (each for each in operations if each.source)
+    on_lines = grouped(with_line, lambda each: (each.source, each.name, each.what, each.before))
+    windows = grouped((each for each in operations if each.what == PADDING), lambda each: each.kind)
+    joint = (each for each in operations if each.kind in (HALVES, NORMALIZE))
+    halves = grouped(joint, lambda each: (each.kind, each.before))
+    functions = grouped((each for each in operations if each.what == FUNCTION), lambda each: each.name)
+    spread = [alike for alike in functions.values() if len({each.source for each in alike}) > 1 or not alike[0].source]
+    by_texts = [(None, on_lines.values()), (RULES, windows.values()), (None, halves.values()), ((LEFT_OUT,), spread)]
+    for operation in operations:
         yield _knob([operation], tuple(operation.ways), doing)
-    with_line = [each for each in found if each.source]
-    for alike in grouped(with_line, lambda each: (each.source, each.name, each.what, each.before)).values():
-        if len(alike) > 1:
-            yield _knob(alike, tuple(alike[0].ways), doing)
-    for alike in grouped((each for each in found if each.what == PADDING), lambda each: each.kind).values():
-        if len(alike) > 1:
-            yield _knob(alike, RULES, doing)
-    joint = (each for each in found if each.kind in (HALVES, NORMALIZE))
-    for alike in grouped(joint, lambda each: (each.kind, each.before)).values():
-        if len(alike) > 1:
-            yield _knob(alike, tuple(alike[0].ways), doing)
-    for alike in grouped((each for each in found if each.what == FUNCTION), lambda each: each.name).values():
-        if len(alike) > 1 and {each.source for each in alike} != {alike[0].source or None}:
-            yield _knob(alike, (LEFT_OUT,), doing)
+    for texts, groups in by_texts:
+        for alike in groups:
+            if len(alike) > 1:
+                yield _knob(alike, texts or tuple(alike[0].ways), doing)
 
 
 def _knob(
