@@ -7,7 +7,6 @@ calls back after each op that it executes eagerly. Keras's own functions are see
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import op_callbacks  # what sees every op has no public name
 
@@ -16,13 +15,6 @@ from keras_impl.instruments.source import nearest
 from keras_impl.record.weights import array
 from parity.core.arrays import Array
 from parity.diagnose.experiment.ops import Kind, Recorder, Recording
-from parity.runtime import returned
-
-
-def floats(leaf: Any) -> Array | None:
-    """Return the numbers of a tensor of floats, None of anything else."""
-    is_float = isinstance(leaf, (tf.Tensor, np.ndarray)) and tf.as_dtype(leaf.dtype).is_floating
-    return np.array(leaf).astype(np.float64) if is_float else None
 
 
 def like(array: Array, tensor: Any) -> tf.Tensor:
@@ -38,7 +30,7 @@ KINDS: dict[str, Kind] = {**dict.fromkeys(MOVES, "moved"), **dict.fromkeys(SELEC
 
 def recorded(replay: Callable[[], Any]) -> Recording:
     """Return the ops of `replay`, which calls the module again in float64 and returns its outputs or their numbers."""
-    recorder = Recorder(id, _content)
+    recorder = Recorder(id, array)
 
     def see(kind: Any, inputs: tuple, attributes: Any, outputs: list, op_name: Any = None, graph: Any = None) -> None:
         """Record one op."""
@@ -62,9 +54,3 @@ def _numeric(values: Any) -> list[tf.Tensor]:
     """Return the tensors that hold numbers."""
     dtypes = [(each, each.dtype) for each in values if isinstance(each, tf.Tensor)]
     return [each for each, of in dtypes if of.is_floating or of.is_integer or of.is_bool or of.is_complex]
-
-
-def _content(tensor: tf.Tensor) -> Array:
-    """Return a tensor's numbers, copied: TensorFlow's arrays may be overwritten later."""
-    numbers = array(tensor)
-    return numbers.astype(returned.KINDS.get(numbers.dtype.kind, np.float64))

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops import math_ops  # through which TensorFlow's own functions cast their constants
 
-from keras_impl.experiment.call import floats, like, recorded
+from keras_impl.experiment.call import like, recorded
 from keras_impl.experiment.later import Later
 from keras_impl.experiment.operations import graph_settings, located, operations
 from keras_impl.instruments import source
@@ -24,6 +24,7 @@ from keras_impl.record.pair.vary import Instance
 from parity.config.pair import Train
 from parity.core.arrays import Array
 from parity.diagnose.experiment import live
+from parity.diagnose.experiment.candidates import known_functions
 from parity.diagnose.experiment.knobs import Knob, Owner
 from parity.pairs.vary.coverage import Observer
 from parity.runtime.experiment import Mask
@@ -46,14 +47,14 @@ def _exact_constants(precision: str) -> AbstractContextManager[Any]:
 class Live(live.Live):
     """A built model; `train`: how it is trained, in its first pass too; `later`: what comes after that."""
 
-    functions = live.known_functions(
+    functions = known_functions(
         keras.activations,
         gelu_tanh=lambda x, *_, **__: keras.activations.gelu(x, approximate=True),  # whatever the form asked for
         gelu_exact=lambda x, *_, **__: keras.activations.gelu(x, approximate=False),
     )
     base, called, separator = keras.Model, keras.Layer, "/"  # a model has all that a layer has
     array, like = staticmethod(weights.array), staticmethod(like)
-    line, _mapped, _floats = staticmethod(source.nearest), staticmethod(tf.nest.map_structure), staticmethod(floats)
+    line, _mapped, _tensors = staticmethod(source.nearest), staticmethod(tf.nest.map_structure), (tf.Tensor, np.ndarray)
     _recorded, _operations, _innermost = staticmethod(recorded), staticmethod(operations), staticmethod(calls.innermost)
     _precisions = (Knob("constants", "tf.cast", "", "float32", "precision", _exact_constants, ("float64",)),)
 

@@ -21,7 +21,6 @@ from torch.utils._python_dispatch import TorchDispatchMode  # what sees every op
 
 from parity.core.arrays import Array
 from parity.diagnose.experiment.ops import Kind, Recorder, Recording
-from parity.runtime import returned
 from torch_impl.instruments.origins import tensors
 from torch_impl.instruments.source import nearest
 from torch_impl.record.weights import array
@@ -34,12 +33,6 @@ def copied(value: Any) -> Any:
     """
     with _Detached():
         return tree.tree_map(_copied, value)
-
-
-def floats(leaf: Any) -> Array | None:
-    """Return the numbers of a tensor of floats, None of anything else."""
-    is_float = isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
-    return leaf.detach().cpu().double().numpy() if is_float else None
 
 
 def like(array: Array, tensor: torch.Tensor) -> torch.Tensor:
@@ -88,7 +81,7 @@ class _Ops(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.recorder = Recorder(self._identity, _content)
+        self.recorder = Recorder(self._identity, array)
         self._writes: dict[int, int] = defaultdict(int)
         self._writers: dict[int, tuple[str, str, list[int]]] = {}  # the last in-place op on a storage
 
@@ -141,8 +134,3 @@ def _kind(func: Any, name: str, given: list[torch.Tensor], made: list[torch.Tens
 
 def _storage(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
-
-
-def _content(tensor: torch.Tensor) -> Array:
-    numbers = array(tensor)
-    return numbers.astype(returned.KINDS.get(numbers.dtype.kind, np.float64))

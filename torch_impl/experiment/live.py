@@ -12,9 +12,10 @@ from torch.utils._pytree import tree_map
 
 from parity.config.pair import Train
 from parity.diagnose.experiment import live
+from parity.diagnose.experiment.candidates import known_functions
 from parity.diagnose.experiment.knobs import Owner
 from parity.pairs.vary.coverage import Observer
-from torch_impl.experiment.call import copied, floats, like, recorded
+from torch_impl.experiment.call import copied, like, recorded
 from torch_impl.experiment.later import Later
 from torch_impl.experiment.operations import operations
 from torch_impl.instruments import source
@@ -26,7 +27,7 @@ from torch_impl.record.pair.vary import Instance
 class Live(live.Live):
     """A built model; `train`: how it is trained, in its first pass too; `later`: what comes after that."""
 
-    functions = live.known_functions(
+    functions = known_functions(
         nn.functional,
         gelu_tanh=lambda x, *_, **__: nn.functional.gelu(x, approximate="tanh"),  # whatever the form that is asked for
         gelu_exact=lambda x, *_, **__: nn.functional.gelu(x, approximate="none"),
@@ -35,7 +36,7 @@ class Live(live.Live):
     )
     base, called, separator = nn.Module, nn.Module, "."
     array, like = staticmethod(weights.array), staticmethod(like)
-    line, _mapped, _floats = staticmethod(source.nearest), staticmethod(tree_map), staticmethod(floats)
+    line, _mapped, _tensors = staticmethod(source.nearest), staticmethod(tree_map), (torch.Tensor,)
     _recorded, _operations = staticmethod(recorded), staticmethod(operations)
 
     def __init__(self, built: Instance, inputs: dict[str, np.ndarray], train: Train | None, later: Later) -> None:

@@ -121,7 +121,7 @@ def _operations(name: str, number: int, args: tuple, kwargs: Given, result: Any)
         if whole:
             yield Operation(name, number, ways.SUM, "module", (SIGNED | LOGIC).get(name, name), whole)
     elif name in COMPARED and result.ndim:
-        yield Operation(name, number, "missing", "mask", COMPARED[name], {ways.LEFT_OUT: _all})
+        yield Operation(name, number, "missing", "mask", COMPARED[name], {ways.LEFT_OUT: _leaving_nothing_out})
     elif name in op_variants.LOSSES:
         yield from op_variants.of_loss(name, number, args, kwargs)
     elif name == ATTENTION:
@@ -132,7 +132,7 @@ def _operations(name: str, number: int, args: tuple, kwargs: Given, result: Any)
         yield Operation(name, number, ways.FUNCTION, CODE, name, {ways.LEFT_OUT: left_out})
 
 
-def _all(function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
+def _leaving_nothing_out(function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
     """Return a mask that leaves nothing out."""
     return torch.ones_like(function(*args, **kwargs))
 

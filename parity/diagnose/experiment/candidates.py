@@ -9,7 +9,7 @@ import itertools
 import math
 import re
 import types
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -124,6 +124,16 @@ def candidates(value: Any, theirs: Sequence[Any], words: Collection[str], functi
     else:
         found = functions.values()
     return list(_distinct(value, found))
+
+
+def known_functions(module: Any, **forms: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
+    """Return those of a module's functions that may stand in place of others, and what they may be besides.
+
+    `forms`: functions by the names that reports have for them (FORMS).
+    """
+    for name, form in forms.items():
+        form.__name__ = name
+    return {name: function for name in FUNCTIONS if callable(function := getattr(module, name, None))} | forms
 
 
 def alternatives(name: str) -> list[str]:

@@ -6,10 +6,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
+import numpy as np
+
 from parity.core.arrays import Array, reproduced
 from parity.core.patches import around
 from parity.data.masks import Context
-from parity.diagnose.experiment.candidates import FUNCTIONS
 from parity.diagnose.experiment.knobs import Knob, Owner
 from parity.diagnose.experiment.masks import Mapped, exchanged
 from parity.diagnose.experiment.moves import moves
@@ -19,16 +20,6 @@ from parity.runtime.experiment import LATER, Mask, Question, Tensor
 
 # What does not depend on a tensor is apart by rounding alone; what hardly does may be apart by less than float32 sees.
 UNTOUCHED = 2.0**-44
-
-
-def known_functions(module: Any, **forms: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
-    """Return those of a module's functions that may stand in place of others, and what they may be besides.
-
-    `forms`: functions by the names that reports have for them (`candidates.FORMS`).
-    """
-    for name, form in forms.items():
-        form.__name__ = name
-    return {name: function for name in FUNCTIONS if callable(function := getattr(module, name, None))} | forms
 
 
 class Made(BaseException):
@@ -47,10 +38,12 @@ class Live(ABC):
     base: type
     called: type  # the class of all modules, whose calls are seen
     separator: str  # between the names of a path
+    array: Callable[[Any], Array]  # returns the numbers of a tensor
+    like: Callable[[Array, Any], Any]  # returns a tensor of an array's numbers, of the type of another tensor
     line: Callable[[], str]  # returns the user's line that is running
     _innermost: Callable[[], str | None]  # returns the path of the innermost module that is being called
     _mapped: Mapped  # maps the leaves of the arguments of a call
-    _floats: Callable[[Any], Array | None]  # returns the numbers of a tensor of floats, None of anything else
+    _tensors: tuple[type, ...]  # the classes of tensors that a module may be given
     _recorded: Callable[[Callable[[], Any]], Recording]  # of what a function executes
     _operations: Callable[..., list[Knob]]  # of what a function executes, by where it is, and whether it is left out
     _precisions: Sequence[Knob] = ()  # settings of the framework itself that decide at which precision it computes
@@ -73,14 +66,6 @@ class Live(ABC):
         self._made: list[Any] = []
         self._returned: dict[str, Array] = {}
         self._calls: list[tuple[Any, int, Context]] = []  # that are running; with those made before, and its draws
-
-    @abstractmethod
-    def array(self, tensor: Any) -> Array:
-        """Return the numbers of a tensor."""
-
-    @abstractmethod
-    def like(self, array: Array, tensor: Any) -> Any:
-        """Return a tensor of an array's numbers, of the type of another tensor."""
 
     def recorded(self) -> Recording:
         """Return the ops that the module executes when it is called again, or those of a loss and the forward pass."""
@@ -106,11 +91,8 @@ class Live(ABC):
         return moves(self._modules[self._scope], self.called, self.replay, self.line, names)
 
     def graph_settings(self, read: Collection[str], theirs: Sequence[Mask]) -> list[Knob]:
-        """Return the settings of the operations in graphs, the code of which runs no more: none of PyTorch's are.
-
-        `read`: the names that the code which is run refers to. `theirs`: the masks of the other side's module.
-        """
-        return []
+        """Return settings of operations in graphs; `read`: names in the run code, `theirs`: the other side's masks."""
+        return []  # the code of a module of PyTorch's runs in each call
 
     @abstractmethod
     def _owner(self, path: str) -> Owner:
@@ -137,18 +119,16 @@ class Live(ABC):
 
         Calling it again returns what was recorded, unless the module is no function of its arguments.
         """
-        expected = evidence.own
-        assert expected is not None
+        assert evidence.own is not None
         self._tensor, self._number, self._scope = question.tensor, question.tensor.number, question.module
-        self._innocent = question.innocent
-        self._called = {}
+        self._innocent, self._called = question.innocent, {}
         if question.tensor.kind in LATER:
             return self._takes_later(question, evidence)
-        if self._takes_forward(question, expected):
+        if self._takes_forward(question, evidence.own):
             return True
         if self._own_step:
             self._first_pass = self._own_step
-        return self._own_step is not None and self._takes_forward(question, expected)
+        return self._own_step is not None and self._takes_forward(question, evidence.own)
 
     def _takes_forward(self, question: Question, expected: Array) -> bool:
         """Keep the call of the question's module, or of the whole model where it cannot be called alone."""
@@ -216,6 +196,11 @@ class Live(ABC):
         arguments.update(replaced or {})
         return replaced is not None
 
+    def _floats(self, value: Any) -> Array | None:
+        """Return the numbers of a tensor of floats, None of anything else."""
+        is_float = isinstance(value, self._tensors) and "float" in str(getattr(value, "dtype", ""))
+        return self.array(value).astype(np.float64) if is_float else None
+
     def leave_out(self, path: str) -> None:
         """Let nothing be changed in a module from now on."""
         self._innocent = [*self._innocent, path]
@@ -243,8 +228,7 @@ class Live(ABC):
         innocent = tuple(f"{name}{self.separator}" for name in self._innocent)
         names = [name for name in self._reached() if name == self._scope or (name and name.startswith(below))]
         guilty = [name for name in names if name not in self._innocent and not name.startswith(innocent)]
-        own = [self._owner(name) for name in dict.fromkeys(guilty)]
-        return [*own, *self._later.owners()] if self._is_later else own
+        return [*map(self._owner, guilty), *(self._later.owners() if self._is_later else ())]
 
     def _reached(self) -> list[str]:
         return list(self._called)

@@ -129,10 +129,5 @@ def _causes(outcome: Outcome, side: int, given: int) -> list[Cause]:
     found = [replace(each, changes=each.changes[given:]) for each in outcome.found]
     mine, theirs = replace(outcome, found=found), Outcome()
     behind = causes(MODEL, "", *((theirs, mine) if side else (mine, theirs)))
-    return [replace(cause, where=_place(side, cause)) for cause in behind]
-
-
-def _place(side: int, cause: Cause) -> str:
-    """Return torch's path of the module with the setting; the whole model if it is known on Keras's side alone."""
-    path = plain(cause.changes[0].path)
-    return path if side == 0 and path else MODEL
+    # Reported is torch's path of the module with the setting; the whole model if it is known on Keras's side alone.
+    return [replace(cause, where=(not side and plain(cause.changes[0].path)) or MODEL) for cause in behind]
