@@ -210,10 +210,8 @@ def together(several: Sequence[Knob]) -> Changed:
 
 def words(code: types.CodeType) -> Iterator[str]:
     """Yield the words among the constants of a function's code."""
-    for value in code.co_consts:
-        for entry in value if isinstance(value, (tuple, frozenset)) else (value,):
-            if isinstance(entry, str) and WORD.fullmatch(entry):
-                yield entry
+    several = (value if isinstance(value, (tuple, frozenset)) else (value,) for value in code.co_consts)
+    return (entry for values in several for entry in values if isinstance(entry, str) and WORD.fullmatch(entry))
 
 
 def _class_words(kind: type, base: type) -> Iterator[str]:
