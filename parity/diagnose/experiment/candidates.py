@@ -250,13 +250,8 @@ class Tries:
     def is_to_solve(self) -> bool:
         """Return whether to search for a number now, as the likeliest values did not do."""
         is_late = self.turn == min(SOLVED_AFTER + 1, len(self.values)) or self.is_promising
-        return (
-            is_late
-            and not self.contradicted
-            and self.in_vain < IN_VAIN
-            and self.found is UNSET
-            and is_number(self.knob.value)
-        )
+        is_hopeless = self.contradicted or self.in_vain >= IN_VAIN or not is_number(self.knob.value)
+        return is_late and not is_hopeless and self.found is UNSET
 
 
 def multiplied(number: float, move: float) -> float:

@@ -74,13 +74,9 @@ def attributes(owner: Owner, read: Collection[str], base: type) -> Iterator[Knob
     """
     own, kind = vars(owner.module), type(owner.module)
     usual, class_words = {*dir(base), *getattr(base(), "__dict__", {})}, tuple(_class_words(kind, base))
-    for name, value in list(own.items()):
-        if (
-            name in read
-            and name not in usual
-            and not name.startswith(BESIDE)
-            and (is_setting(value) or isinstance(value, FUNCTIONS))
-        ):
+    for name in [name for name in own if name in read and name not in usual and not name.startswith(BESIDE)]:
+        value = own[name]
+        if is_setting(value) or isinstance(value, FUNCTIONS):
             yield named(own, name, owner)._replace(
                 name=name.lstrip("_"),
                 kind="callable" if isinstance(value, FUNCTIONS) else "attribute",

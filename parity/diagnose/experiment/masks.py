@@ -89,12 +89,8 @@ def fitted(mask: Array, shape: tuple[int, ...]) -> Iterator[Array]:
 def _counting(value: Any, array: Callable[[Any], Array]) -> Array | None:
     """Return what counts according to a mask; None for anything that is no mask."""
     kind, shape = str(getattr(value, "dtype", "")), getattr(value, "shape", ())
-    if (
-        not shape
-        or (len(shape) < 2 and "bool" not in kind)
-        or not any(name in kind for name in ("bool", "int", "float"))
-        or not 0 < np.prod(shape) <= LARGEST
-    ):
+    may_count = bool(shape) and ("bool" in kind or (len(shape) > 1 and ("int" in kind or "float" in kind)))
+    if not may_count or not 0 < np.prod(shape) <= LARGEST:
         return None
     values = array(value)
     if values.dtype == np.bool_:
