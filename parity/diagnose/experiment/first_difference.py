@@ -7,7 +7,6 @@ that is computed from it has, is another way to the same result; this walk never
 """
 
 import itertools
-import math
 import re
 from typing import Final, NamedTuple
 
@@ -159,11 +158,6 @@ class Graph:
         """Return the numbers of the tensors without a counterpart on which what is returned depends, in order."""
         return sorted(self._apart & self.values.keys())
 
-    def nearest(self, output: Value) -> float:
-        """Return how far the nearest tensor without a counterpart is; infinite if there is none of this size."""
-        distances = (ops.apart(self.values[number], output) for number in self.apart())
-        return min((distance for distance in distances if distance is not None), default=math.inf)
-
     def _agree(self) -> None:
         """Note the tensors with a counterpart, and inputs, weights, literals, shapes, masks, parts that need none."""
         given = self.values.keys() - self.makers.keys()
@@ -202,10 +196,12 @@ def _first_difference(torch: Recording, keras: Recording, grain: float) -> Diffe
     if not here and not there:
         return None
     first, second = _nearest(here, there, one)
-    distance = min(side.nearest(op.output) for side, op in ((other, first), (one, second)) if op)
+    beside = ((graph.values[number], op) for graph, op in ((other, first), (one, second)) for number in graph.apart())
+    distances = [ops.apart(value, op.output) for value, op in beside if op]
+    distance = min((each for each in distances if each is not None), default=None)
     if first and second:
         first, second = one.beside(first, second), other.beside(second, first)
-    return Difference(first, second, distance if math.isfinite(distance) else None, graphs)
+    return Difference(first, second, distance, graphs)
 
 
 def sentence(difference: Difference) -> str:

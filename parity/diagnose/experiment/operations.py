@@ -112,15 +112,16 @@ def paddings(axes: Sequence[Axis], is_transposed: bool = False) -> dict[str, Mar
     """Return other paddings of an op, likely ones first, by text; a transposed convolution's can only be cropped."""
     present, widths = padding(axes), range(max(axis.window for axis in axes))
     totals = [sum(pair) for pair in present]
+    halves = _halves(totals) if is_transposed else same(axes)
+    rules = {SAME: halves, ODD_FIRST: tuple((after, before) for before, after in halves)}
     if is_transposed:
-        rules = {SAME: _halves(totals), ODD_FIRST: _exchanged(_halves(totals))}
         ends = [tuple((before, total - before) for total in totals) for before in widths]
     else:
-        rules = {SAME: same(axes), ODD_FIRST: _exchanged(same(axes)), VALID: ((0, 0),) * len(axes)}
+        rules[VALID] = ((0, 0),) * len(axes)
         pairs = sorted(itertools.product(widths, repeat=2), key=lambda pair: abs(sum(pair) - totals[0]))
         ends = [((before, after),) * len(axes) for before, after in pairs]
-    found = rules | {told(margins): margins for margins in ends[:MOST]}
-    return {text: margins for text, margins in found.items() if margins != present}
+    by_text = rules | {told(margins): margins for margins in ends[:MOST]}
+    return {text: margins for text, margins in by_text.items() if margins != present}
 
 
 def widths(present: Margins) -> dict[str, Margins]:
@@ -153,15 +154,11 @@ def same(axes: Sequence[Axis]) -> Margins:
     """
     windows = [-(-axis.size // axis.stride) for axis in axes]
     missing = [(n - 1) * axis.stride + axis.window - axis.size for n, axis in zip(windows, axes, strict=True)]
-    return _halves([max(count, 0) for count in missing])
+    return _halves(missing)
 
 
 def _halves(totals: Sequence[int]) -> Margins:
     return tuple((max(total, 0) // 2, total - max(total, 0) // 2) for total in totals)
-
-
-def _exchanged(margins: Margins) -> Margins:
-    return tuple((after, before) for before, after in margins)
 
 
 class Order(NamedTuple):

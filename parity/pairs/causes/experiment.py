@@ -30,16 +30,8 @@ from parity.diagnose.experiment.questions import (
 )
 from parity.diagnose.place import around
 from parity.pairs.accepting.consequences import diagnosis_key
-from parity.pairs.causes.further import (
-    Questions,
-    asked_about,
-    by_model,
-    confirmed,
-    following,
-    further,
-    is_behind,
-    to_pass,
-)
+from parity.pairs.causes import further
+from parity.pairs.causes.further import Questions, asked_about
 from parity.pairs.causes.sources import shown
 from parity.pairs.file import PairFile
 from parity.results import CaseResult, Cause
@@ -81,7 +73,7 @@ class Experiment(NamedTuple):
             if examined.result.verdict == "diverged" and sum(map(bool, named.values())) == 1:
                 (found,) = filter(None, named.values())
                 known = {cause.id for cause in examined.result.causes}
-                examined.result.causes += further(asked, found, known, self._answers)
+                examined.result.causes += further.besides(asked, found, known, self._answers)
             examined.result.causes = each_once(examined.result.causes)
             self._describe(asked, self._left(asked, unknown, named, examined), examined.result)
             self._add_lines(asked, examined)
@@ -100,11 +92,11 @@ class Experiment(NamedTuple):
         if first is None or self.context.matching is None:
             return []
         named = self._searched(self._asks(examined), {first.where: first}).get(first.where, [])
-        return named if is_behind(named, later, self._answers) else []
+        return named if further.is_behind(named, later, self._answers) else []
 
     def harmless(self, examined: Examined) -> set[str]:
         """Return the keys of the first tensors that differ while what torch's model returns does not depend on them."""
-        if self.context.matching is None or not (question := to_pass(self._asks(examined))):
+        if self.context.matching is None or not (question := further.to_pass(self._asks(examined))):
             return set()
         try:
             self._ask([[question], []])
@@ -125,7 +117,7 @@ class Experiment(NamedTuple):
         """Return the modules that remain without a cause; what only follows from a cause elsewhere needs none."""
         left = {one.where: one for one in unknown if one.where not in named}
         found = [cause for causes_there in named.values() for cause in causes_there]
-        for where in following(asked, found, list(left.values()), self._answers) if found and left else ():
+        for where in further.following(asked, found, list(left.values()), self._answers) if found and left else ():
             examined.result.causes = with_causes(examined.result.causes, where, [])
             del left[where]
         return left
@@ -202,8 +194,8 @@ class Experiment(NamedTuple):
             gets_other = {where for where in apart if left[where].first == asked.forward[0]}
             named |= {where: [] for where in found.keys() - partly.keys() - named.keys() - gets_other}
             told |= {where: wider(both_sides) for where, both_sides in questions.items()}
-        named = confirmed(asked, unknown, named, self._answers, self._named)
-        by_outcome = {} if named else by_model(asked, unknown, self._named)
+        named = further.confirmed(asked, unknown, named, self._answers, self._named)
+        by_outcome = {} if named else further.by_model(asked, unknown, self._named)
         either = partly | {where: found for where, found in by_outcome.items() if _explains(found)} | named
         return {where: either[where] for where in unknown if where in either}
 

@@ -31,7 +31,7 @@ def asked_about(asked: Asked, unknown: Mapping[str, Guilty], place: Callable[[st
     return {where: both_sides for where, both_sides in questions.items() if both_sides}
 
 
-def further(asked: Asked, named: Sequence[Cause], known: Collection[str], answers: Answers) -> list[Cause]:
+def besides(asked: Asked, named: Sequence[Cause], known: Collection[str], answers: Answers) -> list[Cause]:
     """Return the causes that show only when those that experiments have found (`named`) are taken away.
 
     `known`: the ids of all causes, of which none is told again.
@@ -41,7 +41,7 @@ def further(asked: Asked, named: Sequence[Cause], known: Collection[str], answer
     side, changes = kept
     outputs = {tensor.name: Guilty(MODEL, tensor) for tensor in asked.outputs[:MOST]}
     questions = asked_about(asked, outputs, lambda name: MODEL)
-    outcomes = _besides(questions, side, changes, answers)
+    outcomes = _outcomes_besides(questions, side, changes, answers)
     behind = [cause for outcome in outcomes.values() for cause in _causes(outcome, side, len(changes))]
     return list({cause.id: cause for cause in reversed(behind) if cause.id not in known}.values())
 
@@ -50,7 +50,7 @@ def following(asked: Asked, named: Sequence[Cause], unknown: Sequence[Guilty], a
     """Return the places, of those `unknown`, whose difference only follows from causes found elsewhere (`named`)."""
     questions = asked_about(asked, {one.where: one for one in unknown}, lambda where: MODEL)
     by_side = [[cause for cause in named if cause.changes[0].side == side] for side in SIDES]
-    outcomes = [_besides(questions, *kept, answers) for found in by_side if (kept := _kept(found))]
+    outcomes = [_outcomes_besides(questions, *kept, answers) for found in by_side if (kept := _kept(found))]
     return {where for outcome in outcomes for where in outcome if outcome[where].same}
 
 
@@ -58,7 +58,7 @@ def is_behind(named: Sequence[Cause], questions: tuple[Question, Question], answ
     """Return whether what both sides are asked about only follows from the causes that experiments have found."""
     if (kept := _kept(named)) is None:
         return False
-    return any(outcome.same for outcome in _besides({MODEL: questions}, *kept, answers).values())
+    return any(outcome.same for outcome in _outcomes_besides({MODEL: questions}, *kept, answers).values())
 
 
 def confirmed(
@@ -112,7 +112,7 @@ def _kept(named: Sequence[Cause]) -> tuple[int, list[Change]] | None:
     return sides.pop(), [Change(**{name: getattr(cause.changes[0], name) for name in fields}) for cause in named]
 
 
-def _besides(questions: Questions, side: int, changes: list[Change], answers: Answers) -> dict[str, Outcome]:
+def _outcomes_besides(questions: Questions, side: int, changes: list[Change], answers: Answers) -> dict[str, Outcome]:
     """Return what a side finds that has to be changed besides these changes, for each question."""
     if not questions:
         return {}
