@@ -138,8 +138,7 @@ def as_later(cause: Cause, kind: str, words: str) -> Cause:
     id_ = IDS.get(change.name, cause.id) if kind == "loss" else cause.id
     values: dict[str, Any] = {}
     if kind == "gradient" and change.before in STOPS:
-        other = "torch" if change.side == "keras" else "keras"
-        id_, values = STOPPED, {change.side: change.before, other: f"no {change.before}"}
+        id_, values = STOPPED, dict.fromkeys(("torch", "keras"), f"no {change.before}") | {change.side: change.before}
     if change.owner == SLICES:
         id_, values = SPARSE, {"torch": DENSE, "keras": SLICES}
     if id_ == ADDED:

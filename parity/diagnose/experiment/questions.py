@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from parity.config.pair import UNKNOWN
 from parity.diagnose.place import around
 from parity.results import CaseResult, Cause, worst
-from parity.runtime.experiment import Outcome, Question, Tensor
+from parity.runtime.experiment import Question, Tensor
 from parity.runtime.survey import Survey
 from parity.trace import keys
 from parity.trace.keys import MODEL, number, plain
@@ -215,11 +215,3 @@ def around_asked(questions: Both, asked: Both | None) -> Both:
     """Return the questions about a module around the one that both sides were asked about before."""
     tried = (asked[0].module, asked[1].module) if asked else ("", "")
     return replace(questions[0], tried=tried[0]), replace(questions[1], tried=tried[1])
-
-
-def with_settings(questions: Both, torch: Outcome, keras: Outcome) -> Both:
-    """Return the questions with the settings and the masks that the other side has."""
-    return tuple(  # type: ignore[return-value]
-        replace(question, settings=other.settings, named=other.named, masks=other.masks)
-        for question, other in zip(questions, (keras, torch), strict=True)
-    )

@@ -18,16 +18,7 @@ from parity.diagnose.experiment.description import (
     with_lines,
 )
 from parity.diagnose.experiment.knobs import THEIRS
-from parity.diagnose.experiment.questions import (
-    Asked,
-    Guilty,
-    around_asked,
-    earliest,
-    guilty,
-    is_forward,
-    wider,
-    with_settings,
-)
+from parity.diagnose.experiment.questions import Asked, Guilty, around_asked, earliest, guilty, is_forward, wider
 from parity.diagnose.place import around
 from parity.pairs.accepting.consequences import diagnosis_key
 from parity.pairs.causes import further
@@ -235,11 +226,14 @@ class Experiment(NamedTuple):
         """Ask both sides for their settings first, then for the changes that make each reproduce the other."""
         if not questions:
             return {}
-        told = {
-            where: with_settings(questions[where], torch, keras)
-            for where, (torch, keras) in self._answers(questions).items()
-        }
-        return self._answers(told)
+        informed: Questions = {}
+        for where, outcomes in self._answers(questions).items():
+            torch, keras = (
+                replace(question, settings=theirs.settings, named=theirs.named, masks=theirs.masks)
+                for question, theirs in zip(questions[where], outcomes[::-1], strict=True)
+            )
+            informed[where] = torch, keras
+        return self._answers(informed)
 
     def _answers(self, questions: Questions) -> dict[str, tuple[Outcome, Outcome]]:
         """Return both sides' answers to each question. Raises BackendError if a side fails."""
