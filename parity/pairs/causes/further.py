@@ -27,7 +27,7 @@ Name = Callable[[Questions], Mapping[str, list[Cause]]]
 
 def asked_about(asked: Asked, unknown: Mapping[str, Guilty], place: Callable[[str], str]) -> Questions:
     """Return the questions about modules, each asked of the place that `place` returns for it."""
-    questions = {where: asked.questions(one._replace(where=place(where))) for where, one in unknown.items()}
+    questions = {where: asked.questions(each._replace(where=place(where))) for where, each in unknown.items()}
     return {where: both_sides for where, both_sides in questions.items() if both_sides}
 
 
@@ -48,9 +48,9 @@ def besides(asked: Asked, named: Sequence[Cause], known: Collection[str], answer
 
 def following(asked: Asked, named: Sequence[Cause], unknown: Sequence[Guilty], answers: Answers) -> set[str]:
     """Return the places, of those `unknown`, whose difference only follows from causes found elsewhere (`named`)."""
-    questions = asked_about(asked, {one.where: one for one in unknown}, lambda where: MODEL)
+    questions = asked_about(asked, {each.where: each for each in unknown}, lambda where: MODEL)
     by_side = [[cause for cause in named if cause.changes[0].side == side] for side in SIDES]
-    outcomes = [_outcomes_besides(questions, *kept, answers) for found in by_side if (kept := _kept(found))]
+    outcomes = [_outcomes_besides(questions, *kept, answers) for matches in by_side if (kept := _kept(matches))]
     return {where for outcome in outcomes for where in outcome if outcome[where].same}
 
 
@@ -70,10 +70,10 @@ def confirmed(
     causes.
     """
     left = dict(named)
-    for where, found in named.items():
-        if found and (again := asked.next_call(unknown[where].first)):
+    for where, matches in named.items():
+        if matches and (again := asked.next_call(unknown[where].first)):
             questions = asked_about(asked, {where: unknown[where]._replace(first=again)}, plain)
-            if questions and not is_behind(found, questions[where], answers):
+            if questions and not is_behind(matches, questions[where], answers):
                 del left[where]
                 left |= {place: each for place, each in name(questions).items() if each}
     return left
@@ -116,10 +116,10 @@ def _outcomes_besides(questions: Questions, side: int, changes: list[Change], an
     """Return what a side finds that has to be changed besides these changes, for each question."""
     if not questions:
         return {}
-    told = answers(questions)
+    outcomes = answers(questions)
     given: Questions = {}
     for name, both_sides in questions.items():
-        own = replace(both_sides[side], given=changes, settings=told[name][1 - side].settings)
+        own = replace(both_sides[side], given=changes, settings=outcomes[name][1 - side].settings)
         given[name] = (both_sides[0], own) if side else (own, both_sides[1])
     return {name: outcome[side] for name, outcome in answers(given).items()}
 
