@@ -61,11 +61,11 @@ class Parted(NamedTuple):
 
 def parted(result: CaseResult, unequal: Sequence[Unequal]) -> list[Parted]:
     """Return what differs behind a forward pass that agrees and has no known cause; of each kind the first."""
-    found: dict[str, Parted] = {}
+    by_kind: dict[str, Parted] = {}
     for cause in result.causes:
-        if one := _parted(cause, result.first_divergence, unequal):
-            found.setdefault(one.kind, one)
-    return list(found.values())
+        if each := _parted(cause, result.first_divergence, unequal):
+            by_kind.setdefault(each.kind, each)
+    return list(by_kind.values())
 
 
 def _parted(cause: Cause, first: Divergence | None, unequal: Sequence[Unequal]) -> Parted | None:
@@ -171,12 +171,12 @@ def moved(asked: Parted, unequal: Sequence[Unequal]) -> list[str]:
 def alike(asked: Parted, unequal: Sequence[Unequal], kinds: Mapping[str, str]) -> list[Parted]:
     """Return the other differences of the same step and kind at modules of one class (`kinds`), one for each module."""
     own = around(asked.name, kinds)
-    found = {own: asked}
+    by_module = {own: asked}
     for tensor in unequal:
         module = around(tensor.name, kinds)
         if (tensor.step, tensor.kind) == (asked.step, asked.kind) and kinds.get(module) == kinds.get(own):
-            found.setdefault(module, Parted(tensor.name, tensor.kind, tensor.name, asked.step))
-    return [one for module, one in found.items() if module != own]
+            by_module.setdefault(module, Parted(tensor.name, tensor.kind, tensor.name, asked.step))
+    return [each for module, each in by_module.items() if module != own]
 
 
 def with_named(

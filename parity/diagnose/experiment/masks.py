@@ -77,13 +77,13 @@ def fitted(mask: Array, shape: tuple[int, ...]) -> Iterator[Array]:
     ):
         mask = mask[..., : shape[-2], : shape[-1]]
     long = [size for size in mask.shape if size > 1]
-    ways = [
-        [long[places.index(axis)] if axis in places else 1 for axis in range(len(shape))]
-        for places in itertools.combinations(range(len(shape)), len(long))
-        if all(shape[place] in (1, size) for place, size in zip(places, long, strict=True))
+    forms = [
+        [long[axes.index(number)] if number in axes else 1 for number in range(len(shape))]
+        for axes in itertools.combinations(range(len(shape)), len(long))
+        if all(shape[axis] in (1, size) for axis, size in zip(axes, long, strict=True))
     ]
-    for way in sorted(ways, key=lambda way: sum(map(operator.ne, way, shape)))[:MOST_FORMS]:
-        yield np.broadcast_to(mask.reshape(way), tuple(map(max, way, shape)))
+    for form in sorted(forms, key=lambda form: sum(map(operator.ne, form, shape)))[:MOST_FORMS]:
+        yield np.broadcast_to(mask.reshape(form), tuple(map(max, form, shape)))
 
 
 def _counting(value: Any, array: Callable[[Any], Array]) -> Array | None:

@@ -176,20 +176,20 @@ class Order(NamedTuple):
 
 def orders(before: Sequence[int], after: Sequence[int]) -> list[Order]:
     """Return the orders in which a reshape from one shape to another can leave the numbers, but for the plain one."""
-    found = [Order(False, *axes) for axes in _exchanges(after)]
+    variants = [Order(False, *axes) for axes in _exchanges(after)]
     if len(before) != len(after):
-        found += [Order(True, *axes) for axes in _exchanges(before)]
-    return found
+        variants += [Order(True, *axes) for axes in _exchanges(before)]
+    return variants
 
 
 def arrangements(count: int) -> dict[str, tuple[int, ...]]:
     """Return other orders of so many parts, by text: two exchanged first, at last all in reverse or three in turn."""
     pairs = itertools.combinations(range(count), 2)
-    found = {f"parts {first} and {second} exchanged": tuple(exchanged(count, first, second)) for first, second in pairs}
+    by_text = {f"parts {a} and {b} exchanged": tuple(exchanged(count, a, b)) for a, b in pairs}
     plain = tuple(range(count))
     turns = [(*plain[1:], plain[0]), (plain[-1], *plain[:-1]), plain[::-1]]
-    found |= {f"parts {', '.join(map(str, turn))}": turn for turn in turns if turn not in found.values()}
-    return dict(list(found.items())[:MOST])
+    by_text |= {f"parts {', '.join(map(str, turn))}": turn for turn in turns if turn not in by_text.values()}
+    return dict(list(by_text.items())[:MOST])
 
 
 def _exchanges(shape: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -48,19 +48,19 @@ def guilty(
     """
     places_of = [(tensor, _place(tensor, places)) for tensor in unequal if is_forward(tensor)]
     moved = _moved(result, [tensor for tensor, _ in places_of if keys.key(tensor.kind, tensor.name) == first])
-    found = []
+    modules = []
     for where in dict.fromkeys(cause.where for cause in filter(which, result.causes)):
-        tensors = [tensor for tensor, place in places_of if plain(where) in (plain(place), plain(tensor.name))]
+        tensors = [tensor for tensor, path in places_of if plain(where) in (plain(path), plain(tensor.name))]
         # The place may be around a module whose inputs could not be compared.
         if where != MODEL:
             tensors = tensors or [tensor for tensor, _ in places_of if tensor.name.startswith(f"{plain(where)}.")]
         if moved and moved.where == where:
-            found.append(moved)
+            modules.append(moved)
         elif tensors:
             # Of a module's outputs one may differ visibly behind one that float32 cannot see.
             seen = next((tensor for tensor in tensors if tensor.verdict == result.verdict), tensors[0])
-            found.append(Guilty(where, seen))
-    return found[:MOST]
+            modules.append(Guilty(where, seen))
+    return modules[:MOST]
 
 
 def earliest(unequal: Sequence[Unequal], places: Mapping[str, str]) -> Guilty | None:
