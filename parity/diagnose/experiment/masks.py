@@ -23,11 +23,10 @@ MOST_FORMS: Final = 2  # of a mask of two axes, which may lie along queries or k
 OPPOSITE: Final = "the opposite of the other side's"  # where one side's mask says what counts, and the other's what not
 
 
-def told(given: Mapping[str, Any], array: Callable[[Any], Array]) -> Iterator[Mask]:
-    """Yield the masks among the arguments of a call; `array` makes an array of a tensor."""
-    for value in given.values():
-        if (mask := _counting(value, array)) is not None:
-            yield Mask(shape=list(mask.shape), bits=np.packbits(mask).tobytes())
+def told(given: Mapping[str, Any], array: Callable[[Any], Array]) -> list[Mask]:
+    """Return the masks among the arguments of a call; `array` makes an array of a tensor."""
+    bits = [mask for value in given.values() if (mask := _counting(value, array)) is not None]
+    return [Mask(shape=list(mask.shape), bits=np.packbits(mask).tobytes()) for mask in bits]
 
 
 def knobs(

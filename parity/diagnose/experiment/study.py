@@ -79,14 +79,12 @@ def _answer(question: Question, live: Live, attempts: Attempts) -> Outcome:
     may_exchange = recorded.tensors and (question.takes_theirs or not question.description)
     is_exchanged = bool(may_exchange) and live.exchange(recorded.tensors)
     if question.description:
-        recording = live.recorded()
-        tensors = [value for value in live.arguments()[0].values() if hasattr(value, "shape")]
-        ops.write(recording, Path(question.description), list(map(live.array, tensors)))
+        recording, given = live.recorded(), live.arguments()[0].values()
+        ops.write(recording, Path(question.description), [live.array(each) for each in given if hasattr(each, "shape")])
         return Outcome()
     known = known_settings(question, live)
     if question.settings is None:
-        given = list(masks.told(live.arguments()[0], live.array))
-        return Outcome(settings=known.settings, named=known.by_name, masks=given)
+        return Outcome(settings=known.settings, named=known.by_name, masks=masks.told(live.arguments()[0], live.array))
     assert recorded.other
     known = known.beside(question.settings)
     theirs, is_forward = recorded.other.value, question.tensor.kind not in LATER
@@ -94,12 +92,12 @@ def _answer(question: Question, live: Live, attempts: Attempts) -> Outcome:
     if is_forward and not is_number and np.ptp(theirs) == 0:
         # A dropout of everything, an epsilon without end, a factor of 0: whatever makes an output vanish would do.
         problem = "the other side returns one number everywhere, as many settings do"
-        return Outcome(settings=known.settings, problem=problem)
-    if question.tensor.kind == "gradient" and not theirs.any():
+    elif question.tensor.kind == "gradient" and not theirs.any():
         problem = "the other side has no gradient, as many settings make it"
+    if problem:
         return Outcome(settings=known.settings, problem=problem)
-    values = values_to_try(question, live, known)
     call = _beside(live) if is_number or (is_forward and question.tensor.number) else live.replay
+    values = values_to_try(question, live, known)
     search = Search(call, recorded.other, values, SECONDS, attempts, may_solve=not is_number)
     if not search.is_steady:  # then a change that does nothing may seem to reproduce the other side
         return Outcome(settings=known.settings, problem="the module does not return the same when it is called again")
