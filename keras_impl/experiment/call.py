@@ -1,13 +1,12 @@
-"""The call of a layer, taken apart: its arguments, and its ops in the order of their execution.
+"""The call of a layer, taken apart: its tensors, and its ops in the order of their execution.
 
-Arguments are replaced by the other side's, in canonical axes. Ops come with the user's lines that call them: TensorFlow
+Ops come with the user's lines that call them: TensorFlow
 calls back after each op that it executes eagerly. Keras's own functions are seen as the ops that they are made of.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import op_callbacks  # what sees every op has no public name
 
@@ -15,20 +14,7 @@ from keras_impl.instruments.origins import tensors
 from keras_impl.instruments.source import nearest
 from keras_impl.record.weights import array
 from parity.core.arrays import Array
-from parity.diagnose.experiment.masks import exchanged
 from parity.diagnose.experiment.ops import Kind, Recorder, Recording
-from parity.runtime import returned
-
-
-def exchanged_arguments(arguments: dict[str, Any], known: Sequence[tuple[Array, Array]]) -> dict[str, Any] | None:
-    """Return the arguments of a call with the other side's tensors for its own; None where `exchanged` has none."""
-    changed = exchanged(tf.nest.flatten(arguments), known, _floats, like)
-    return None if changed is None else tf.nest.pack_sequence_as(arguments, changed)
-
-
-def _floats(leaf: Any) -> Array | None:
-    is_float = isinstance(leaf, (tf.Tensor, np.ndarray)) and tf.as_dtype(leaf.dtype).is_floating
-    return np.array(leaf).astype(np.float64) if is_float else None
 
 
 def like(array: Array, tensor: Any) -> tf.Tensor:
@@ -44,7 +30,7 @@ KINDS: dict[str, Kind] = {**dict.fromkeys(MOVES, "moved"), **dict.fromkeys(SELEC
 
 def recorded(replay: Callable[[], Any]) -> Recording:
     """Return the ops of `replay`, which calls the module again in float64 and returns its outputs or their numbers."""
-    recorder = Recorder(id, _content)
+    recorder = Recorder(id, array)
 
     def see(kind: Any, inputs: tuple, attributes: Any, outputs: list, op_name: Any = None, graph: Any = None) -> None:
         """Record one op."""
@@ -68,9 +54,3 @@ def _numeric(values: Any) -> list[tf.Tensor]:
     """Return the tensors that hold numbers."""
     dtypes = [(each, each.dtype) for each in values if isinstance(each, tf.Tensor)]
     return [each for each, of in dtypes if of.is_floating or of.is_integer or of.is_bool or of.is_complex]
-
-
-def _content(tensor: tf.Tensor) -> Array:
-    """Return a tensor's numbers, copied: TensorFlow's arrays may be overwritten later."""
-    numbers = array(tensor)
-    return numbers.astype(returned.KINDS.get(numbers.dtype.kind, np.float64))

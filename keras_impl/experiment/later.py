@@ -21,7 +21,7 @@ from keras_impl.record.pair.values import Placed, Weights
 from keras_impl.record.weights import array
 from parity.core.arrays import Array
 from parity.core.patches import applied, around
-from parity.diagnose.experiment.knobs import AS_GIVEN, LEFT_OUT, Knob, Owner, assignment, attribute, is_setting
+from parity.diagnose.experiment.knobs import AS_GIVEN, LEFT_OUT, Knob, Owner, arguments, attribute
 from parity.diagnose.experiment.pieces import Again, Evidence
 from parity.diagnose.experiment.training import read_by
 from parity.trace.keys import INPUT
@@ -43,12 +43,8 @@ class Later(Training):
         knobs = list(_added(self._model, self._again)) if self._kind == "loss" else []
         compiled = self._compiled()
         knobs += [_weight(compiled, number) for number, each in enumerate(compiled) if each.loss_weights]
-        for owner in self.owners():
-            given, kind = getattr(owner.module, "_fn_kwargs", {}), type(owner.module).__name__
-            for name, value in given.items():
-                if is_setting(value):
-                    knobs.append(Knob(name, kind, "", value, "attribute", assignment(given, name), (), owner.kind))
-        return knobs
+        given = (arguments(getattr(owner.module, "_fn_kwargs", {}), owner) for owner in self.owners())
+        return knobs + [knob._replace(kind="attribute") for of_loss in given for knob in of_loss]
 
     def _compiled(self) -> list[Any]:
         """Return the losses that `compile` was given, each with its weight, as Keras keeps them."""
@@ -152,7 +148,7 @@ def _added(model: Any, call: Callable[[], Any]) -> Iterator[Knob]:
     with _adding(note):
         call()
     for line, owner in lines.items():
-        yield _knob(owner, line, partial(_without_line, line))
+        yield _knob(owner, line, partial(_adding, lambda _, caller, line=line: caller != line))
     regularizers = {repr(each.get_config()): each for _, each in _regularized(model)}
     for kind, each in regularizers.items():
         yield _knob(type(each).__name__, "", partial(_without_regularizers, model, kind))
@@ -180,10 +176,6 @@ def _adding(wanted: Callable[[Any, str], bool]) -> AbstractContextManager[None]:
             add_loss(layer, loss)
 
     return around(keras.Layer, "add_loss", add)
-
-
-def _without_line(line: str) -> AbstractContextManager[None]:
-    return _adding(lambda _, caller: caller != line)
 
 
 def _regularizing(model: Any, kind: str, name: str, value: float) -> AbstractContextManager[None]:

@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops import math_ops  # through which TensorFlow's own functions cast their constants
 
-from keras_impl.experiment.call import exchanged_arguments, like, recorded
+from keras_impl.experiment.call import like, recorded
 from keras_impl.experiment.later import Later
 from keras_impl.experiment.operations import graph_settings, located, operations
 from keras_impl.instruments import source
@@ -24,32 +24,39 @@ from keras_impl.record.pair.vary import Instance
 from parity.config.pair import Train
 from parity.core.arrays import Array
 from parity.diagnose.experiment import live
-from parity.diagnose.experiment.candidates import FUNCTIONS
+from parity.diagnose.experiment.candidates import known_functions
 from parity.diagnose.experiment.knobs import Knob, Owner
-from parity.diagnose.experiment.ops import Recording
 from parity.pairs.vary.coverage import Observer
 from parity.runtime.experiment import Mask
 
 
-def gelu_tanh(x: tf.Tensor, *_: Any, **__: Any) -> tf.Tensor:
-    """Return GELU in the form with tanh, whatever the form that is asked for."""
-    return keras.activations.gelu(x, approximate=True)
+def _exact_constants(precision: str) -> AbstractContextManager[Any]:
+    """Let tf.cast take a Python number at the precision to which it is cast.
 
+    It makes a float32 tensor of it before it casts that, so that functions such as tf.nn.gelu compute with float32
+    constants whatever their input is.
+    """
+    cast = math_ops.cast
 
-def gelu_exact(x: tf.Tensor, *_: Any, **__: Any) -> tf.Tensor:
-    """Return GELU in the form with erf, whatever the form that is asked for."""
-    return keras.activations.gelu(x, approximate=False)
+    def exact(x: Any, dtype: Any, name: str | None = None) -> Any:
+        return tf.constant(x, dtype) if isinstance(x, float) else cast(x, dtype, name)
+
+    return mock.patch.object(math_ops, "cast", exact if precision == "float64" else cast)
 
 
 class Live(live.Live):
     """A built model; `train`: how it is trained, in its first pass too; `later`: what comes after that."""
 
-    functions: Mapping[str, Callable[..., Any]] = {
-        name: getattr(keras.activations, name) for name in FUNCTIONS if callable(getattr(keras.activations, name, None))
-    } | {"gelu_tanh": gelu_tanh, "gelu_exact": gelu_exact}
+    functions = known_functions(
+        keras.activations,
+        gelu_tanh=lambda x, *_, **__: keras.activations.gelu(x, approximate=True),  # whatever the form asked for
+        gelu_exact=lambda x, *_, **__: keras.activations.gelu(x, approximate=False),
+    )
     base, called, separator = keras.Model, keras.Layer, "/"  # a model has all that a layer has
     array, like = staticmethod(weights.array), staticmethod(like)
-    exchanged = staticmethod(exchanged_arguments)
+    line, _mapped, _tensors = staticmethod(source.nearest), staticmethod(tf.nest.map_structure), (tf.Tensor, np.ndarray)
+    _recorded, _operations, _innermost = staticmethod(recorded), staticmethod(operations), staticmethod(calls.innermost)
+    _precisions = (Knob("constants", "tf.cast", "", "float32", "precision", _exact_constants, ("float64",)),)
 
     def __init__(self, built: Instance, inputs: dict[str, np.ndarray], train: Train | None, later: Later) -> None:
         is_own = train and (train.keras_step or is_overridden(built.model, "train_step"))
@@ -60,35 +67,12 @@ class Live(live.Live):
         self._observed = tree.inner(built.model)
         calls.observed(self._observed, self._on_call, self._on_return)
 
-    def recorded(self) -> Recording:
-        """Return the ops that the layer executes when it is called again, or those of a loss and the forward pass."""
-        with self._located():
-            return recorded(self._later.loss_alone if self._tensor.kind == "loss" else self.replay)
-
-    def precisions(self) -> list[Knob]:
-        """Return the settings of the framework itself that decide at which precision it computes.
-
-        tf.cast makes a float32 tensor of a Python number before it casts it, so that functions such as tf.nn.gelu
-        compute with float32 constants whatever their input is.
-        """
-        constants = Knob("constants", "tf.cast", "", "float32", "precision", _exact_constants, ("float64",))
-        return [*(self._later.settings() if self._is_later else []), constants]
-
-    def operations(self) -> list[Knob]:
-        """Return the ops of the call that can be done in another way."""
-        with self._located():
-            return operations(self.replay, lambda: calls.innermost() or "", self.is_paused)
-
     def graph_settings(self, read: Collection[str], theirs: Sequence[Mask]) -> list[Knob]:
         """Return the settings of the operations in functional models' graphs: the code that made them runs no more.
 
         `read`: the names that the code which is run refers to. `theirs`: the masks of the other side's module.
         """
         return list(graph_settings((owner.module for owner in self.owners()), self._built.lines, read, theirs))
-
-    def line(self) -> str:
-        """Return the user's line that is running."""
-        return source.nearest()
 
     def _arranged(self, array: Array) -> Array:
         shape, arranged = self._tensor.shape, array.transpose(self._tensor.axes)
@@ -120,13 +104,3 @@ class Live(live.Live):
 
     def _on_return(self, call: calls.Call, outputs: Any) -> None:
         self._leave(call, lambda: list(flat(outputs)))
-
-
-def _exact_constants(precision: str) -> AbstractContextManager[Any]:
-    """Let tf.cast take a Python number at the precision to which it is cast."""
-    cast = math_ops.cast
-
-    def exact(x: Any, dtype: Any, name: str | None = None) -> Any:
-        return tf.constant(x, dtype) if isinstance(x, float) else cast(x, dtype, name)
-
-    return mock.patch.object(math_ops, "cast", exact if precision == "float64" else cast)

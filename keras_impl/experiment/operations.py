@@ -121,12 +121,11 @@ def _of_pad(number: int, args: tuple, kwargs: dict[str, Any]) -> ways.Operation 
         return None
     present = tuple((int(before), int(after)) for before, after in np.asarray(given["paddings"]))
     padded = [axis for axis, ends in enumerate(present) if any(ends)]
-    others: dict[str, Any] = {
-        text: partial(_padded, dict(zip(padded, ends, strict=True)))
-        for text, ends in ways.widths(tuple(present[axis] for axis in padded)).items()
-    }
-    present_text = ways.told(tuple(present[axis] for axis in padded)) if padded else ""
-    return ways.Operation(ways.PAD, number, ways.PADDING, ways.ZERO_PADDING, present_text, others) if others else None
+    margins = tuple(present[axis] for axis in padded)
+    widths = ways.widths(margins).items()
+    others = {text: partial(_padded, dict(zip(padded, ends, strict=True))) for text, ends in widths}
+    before = ways.told(margins) if others else ""
+    return ways.Operation(ways.PAD, number, ways.PADDING, ways.ZERO_PADDING, before, others) if others else None
 
 
 def _padded(ends: Mapping[int, tuple[int, int]], x: Any, result: Any) -> Any:

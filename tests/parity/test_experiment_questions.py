@@ -11,7 +11,7 @@ from msgspec.structs import asdict, replace
 from parity.diagnose.experiment.knobs import THEIRS
 from parity.diagnose.experiment.questions import Asked, Guilty, guilty
 from parity.pairs.causes.experiment import Experiment
-from parity.pairs.causes.further import further
+from parity.pairs.causes.further import besides as causes_besides
 from parity.results import CaseResult, Cause, Divergence, Verdict
 from parity.runtime.experiment import Change, Found, Outcome, Question, Tensor
 from parity.runtime.survey import Seen, Survey
@@ -118,7 +118,7 @@ def test_behind_an_explained_difference_each_output_is_asked_about() -> None:
     first, besides = change("conv1"), change("up1", of="conv_transpose2d", owner="conv_transpose2d")
     sides = Sides(besides, f"{MODEL}.image")
     outputs = [activation("head"), activation(f"{MODEL}.image"), activation(f"{MODEL}.mean")]
-    (cause,) = further(asked(*outputs), named(first), outputs, {"conv2d.padding"}, sides.answer)
+    (cause,) = causes_besides(asked(*outputs), named(first), {"conv2d.padding"}, sides.answer)
     assert (cause.id, cause.where, cause.keras) == ("conv_transpose.padding", "up1", "same")
     names = [f"{MODEL}.image", f"{MODEL}.mean"]
     assert sides.given == [(name, None, []) for name in names] + [(name, [7], [first]) for name in names]
@@ -126,14 +126,14 @@ def test_behind_an_explained_difference_each_output_is_asked_about() -> None:
 
 def test_what_is_known_already_is_not_told_again() -> None:
     sides, output = Sides(change("conv2"), MODEL), [activation(MODEL)]
-    assert further(asked(*output), named(change("conv1")), output, {"conv2d.padding"}, sides.answer) == []
-    (cause,) = further(asked(*output), named(change("conv1")), output, set(), sides.answer)
+    assert causes_besides(asked(*output), named(change("conv1")), {"conv2d.padding"}, sides.answer) == []
+    (cause,) = causes_besides(asked(*output), named(change("conv1")), set(), sides.answer)
     assert cause.where == "conv2"
 
 
 def test_a_function_cannot_be_kept_and_nothing_is_asked() -> None:
     sides, output = Sides(change("conv2"), MODEL), [activation(MODEL)]
-    assert further(asked(*output), named(change("act", kind="callable")), output, set(), sides.answer) == []
+    assert causes_besides(asked(*output), named(change("act", kind="callable")), set(), sides.answer) == []
     assert sides.given == []
 
 
@@ -185,9 +185,9 @@ def test_a_single_change_around_a_module_explains_more_than_several_in_it_or_ano
         return replace(question, module=module), replace(question, module=module)
 
     def searched(is_first: bool) -> dict[str, list[Cause]]:
-        told = {"is_behind": lambda first, module: False, "is_first": lambda asked: is_first}
-        told |= {"output": None, "next_call": lambda first: None}
-        place = cast(Asked, SimpleNamespace(questions=questions, **told))
+        stand_ins = {"is_behind": lambda first, module: False, "next_call": lambda first: None, "outputs": []}
+        forward = [activation(where if is_first else "another")]
+        place = cast(Asked, SimpleNamespace(questions=questions, forward=forward, **stand_ins))
         return experiment._searched(place, {where: Guilty(where, activation(where))})
 
     found = searched(is_first=False)

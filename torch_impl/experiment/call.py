@@ -1,14 +1,13 @@
 """The call of a module, taken apart: its arguments, and its ops in the order of their execution.
 
-Arguments are copied, or replaced by the other side's in canonical axes: PyTorch's, unless the module's own inputs have
-them in another order than those given. Ops come with the user's lines that call them. A TorchDispatchMode sees them:
-below nn.functional, so that what is written in Python there is seen op by op, and above the kernels, so that a softmax
-is one op. Attention is taken apart, as fused it would hide where the scores differ.
+Arguments are copied, as a module may change them. Ops come with the user's lines that call them. A TorchDispatchMode
+sees them: below nn.functional, so that what is written in Python there is seen op by op, and above the kernels, so that
+a softmax is one op. Attention is taken apart, as fused it would hide where the scores differ.
 """
 
 import copy
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -21,9 +20,7 @@ from torch.utils import _pytree as tree  # PyTorch's public functions for nests 
 from torch.utils._python_dispatch import TorchDispatchMode  # what sees every op has no public name
 
 from parity.core.arrays import Array
-from parity.diagnose.experiment.masks import exchanged
 from parity.diagnose.experiment.ops import Kind, Recorder, Recording
-from parity.runtime import returned
 from torch_impl.instruments.origins import tensors
 from torch_impl.instruments.source import nearest
 from torch_impl.record.weights import array
@@ -36,18 +33,6 @@ def copied(value: Any) -> Any:
     """
     with _Detached():
         return tree.tree_map(_copied, value)
-
-
-def exchanged_arguments(arguments: dict[str, Any], known: Sequence[tuple[Array, Array]]) -> dict[str, Any] | None:
-    """Return the arguments of a call with the other side's tensors for its own; None where `exchanged` has none."""
-    leaves, structure = tree.tree_flatten(arguments)
-    changed = exchanged(leaves, known, _floats, like)
-    return None if changed is None else tree.tree_unflatten(changed, structure)
-
-
-def _floats(leaf: Any) -> Array | None:
-    is_float = isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
-    return leaf.detach().cpu().double().numpy() if is_float else None
 
 
 def like(array: Array, tensor: torch.Tensor) -> torch.Tensor:
@@ -96,7 +81,7 @@ class _Ops(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.recorder = Recorder(self._identity, _content)
+        self.recorder = Recorder(self._identity, array)
         self._writes: dict[int, int] = defaultdict(int)
         self._writers: dict[int, tuple[str, str, list[int]]] = {}  # the last in-place op on a storage
 
@@ -149,8 +134,3 @@ def _kind(func: Any, name: str, given: list[torch.Tensor], made: list[torch.Tens
 
 def _storage(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
-
-
-def _content(tensor: torch.Tensor) -> Array:
-    numbers = array(tensor)
-    return numbers.astype(returned.KINDS.get(numbers.dtype.kind, np.float64))

@@ -1,21 +1,21 @@
 """A user's model that lives, of which one module can be called again as it was called in the first forward pass."""
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
+from torch.utils._pytree import tree_map
 
 from parity.config.pair import Train
 from parity.diagnose.experiment import live
-from parity.diagnose.experiment.candidates import FUNCTIONS
-from parity.diagnose.experiment.knobs import Knob, Owner
-from parity.diagnose.experiment.ops import Recording
+from parity.diagnose.experiment.candidates import known_functions
+from parity.diagnose.experiment.knobs import Owner
 from parity.pairs.vary.coverage import Observer
-from parity.runtime.experiment import Mask
-from torch_impl.experiment.call import copied, exchanged_arguments, like, recorded
+from torch_impl.experiment.call import copied, like, recorded
 from torch_impl.experiment.later import Later
 from torch_impl.experiment.operations import operations
 from torch_impl.instruments import source
@@ -24,61 +24,28 @@ from torch_impl.record.pair.outputs import flat
 from torch_impl.record.pair.vary import Instance
 
 
-def gelu_tanh(x: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
-    """Return GELU in the form with tanh, whatever the form that is asked for."""
-    return nn.functional.gelu(x, approximate="tanh")
-
-
-def gelu_exact(x: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
-    """Return GELU in the form with erf, whatever the form that is asked for."""
-    return nn.functional.gelu(x, approximate="none")
-
-
-def _huber_loss(*args: Any, beta: float = 1.0, **kwargs: Any) -> torch.Tensor:
-    """Return what Huber's loss is where a smooth L1 loss is asked for: beta times as much."""
-    return nn.functional.huber_loss(*args, delta=beta, **kwargs)
-
-
-_huber_loss.__name__ = "huber_loss"  # as reports name it
-
-
 class Live(live.Live):
     """A built model; `train`: how it is trained, in its first pass too; `later`: what comes after that."""
 
-    functions: Mapping[str, Callable[..., Any]] = {
-        name: getattr(nn.functional, name) for name in FUNCTIONS if callable(getattr(nn.functional, name, None))
-    } | {"gelu_tanh": gelu_tanh, "gelu_exact": gelu_exact, "huber_loss": _huber_loss}
+    functions = known_functions(
+        nn.functional,
+        gelu_tanh=lambda x, *_, **__: nn.functional.gelu(x, approximate="tanh"),  # whatever the form that is asked for
+        gelu_exact=lambda x, *_, **__: nn.functional.gelu(x, approximate="none"),
+        # What Huber's loss is where a smooth L1 loss is asked for: beta times as much.
+        huber_loss=lambda *args, beta=1.0, **kwargs: nn.functional.huber_loss(*args, delta=beta, **kwargs),
+    )
     base, called, separator = nn.Module, nn.Module, "."
     array, like = staticmethod(weights.array), staticmethod(like)
-    exchanged = staticmethod(exchanged_arguments)
+    line, _mapped, _tensors = staticmethod(source.nearest), staticmethod(tree_map), (torch.Tensor,)
+    _recorded, _operations = staticmethod(recorded), staticmethod(operations)
 
     def __init__(self, built: Instance, inputs: dict[str, np.ndarray], train: Train | None, later: Later) -> None:
         own_step = torch.enable_grad()(later.own_step) if train and train.torch_step else None
         super().__init__(
             built, lambda: built.call(inputs, train is not None, Observer()), own_step, later, tree.named(built.model)
         )
-        self._paths = {module: path for path, module in self._modules.items()}
+        self._innermost = partial(calls.innermost, {module: path for path, module in self._modules.items()})
         calls.observed(self._modules, self._on_call, self._on_return)
-
-    def recorded(self) -> Recording:
-        """Return the ops that the module executes when it is called again, or those of a loss and the forward pass."""
-        return recorded(self._later.loss_alone if self._tensor.kind == "loss" else self.replay)
-
-    def precisions(self) -> list[Knob]:
-        """Return the settings of the framework itself: torch has none of its precision."""
-        return self._later.settings() if self._is_later else []
-
-    def operations(self) -> list[Knob]:
-        """Return the ops of the call that can be done in another way."""
-        return operations(self.replay, lambda: calls.innermost(self._paths) or "", self.is_paused)
-
-    def graph_settings(self, read: Collection[str], theirs: Sequence[Mask]) -> list[Knob]:
-        """Return the settings of operations whose code runs no more: none, as a module's code runs in each call."""
-        return []
-
-    def line(self) -> str:
-        """Return the user's line that is running."""
-        return source.nearest()
 
     def _owner(self, path: str) -> Owner:
         module = self._modules[path]

@@ -117,11 +117,13 @@ def _operations(name: str, number: int, args: tuple, kwargs: Given, result: Any)
         both = zip((ways.FIRST, ways.SECOND), chosen, strict=False)
         whole = {text: partial(_alone, at, result.shape) for text, at in both if _may_fill(args[at], result.shape)}
         is_of_two = name == SUB and len(args) > 1 and isinstance(args[1], torch.Tensor)
-        whole = (whole if len(whole) > 1 else {}) | ({ways.EXCHANGED: _exchanged} if is_of_two else {})
+        exchanged = {ways.EXCHANGED: lambda function, args, kwargs: torch.sub(args[1], args[0], **kwargs)}
+        whole = (whole if len(whole) > 1 else {}) | (exchanged if is_of_two else {})
         if whole:
             yield Operation(name, number, ways.SUM, "module", (SIGNED | LOGIC).get(name, name), whole)
     elif name in COMPARED and result.ndim:
-        yield Operation(name, number, "missing", "mask", COMPARED[name], {ways.LEFT_OUT: _all})
+        everything = {ways.LEFT_OUT: lambda function, args, kwargs: torch.ones_like(function(*args, **kwargs))}
+        yield Operation(name, number, "missing", "mask", COMPARED[name], everything)
     elif name in op_variants.LOSSES:
         yield from op_variants.of_loss(name, number, args, kwargs)
     elif name == ATTENTION:
@@ -130,11 +132,6 @@ def _operations(name: str, number: int, args: tuple, kwargs: Given, result: Any)
         yield from _of_order(name, number, args, kwargs, result)
     if name in FUNCTIONS or kind_of(name) in POOLS:
         yield Operation(name, number, ways.FUNCTION, CODE, name, {ways.LEFT_OUT: left_out})
-
-
-def _all(function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
-    """Return a mask that leaves nothing out."""
-    return torch.ones_like(function(*args, **kwargs))
 
 
 def _of_order(name: str, number: int, args: tuple, kwargs: Given, result: torch.Tensor) -> Iterator[Operation]:
@@ -225,10 +222,6 @@ def _may_fill(value: Any, shape: torch.Size) -> bool:
 
 def _alone(at: int, shape: torch.Size, function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
     return args[at].expand(shape)
-
-
-def _exchanged(function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
-    return torch.sub(args[1], args[0], **kwargs)
 
 
 def _turned(order: Order, function: Function, args: tuple, kwargs: Given) -> torch.Tensor:

@@ -19,7 +19,7 @@ from parity.trace.keys import MODEL
 from torch_impl.instruments import script_calls
 from torch_impl.record import calls
 from torch_impl.record.masks import Masks
-from torch_impl.record.pair import losses, training, values
+from torch_impl.record.pair import losses, training
 from torch_impl.record.pair.build import call, tensors
 from torch_impl.record.pair.optimizers import made
 from torch_impl.record.pair.outputs import named
@@ -77,9 +77,6 @@ class Training(shared.Training):
 
     def _tensors(self) -> Mapping[str, torch.Tensor]:
         return {**dict(self._model.named_parameters()), **dict(self._model.named_buffers())}
-
-    def _trained(self) -> list[torch.Tensor]:
-        return [part for parts in values.Weights(self._model).trained.values() for part in parts]
 
     def _pass(self, step: int) -> Pass:
         if self._training:

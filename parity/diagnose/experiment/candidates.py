@@ -9,7 +9,7 @@ import itertools
 import math
 import re
 import types
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -107,36 +107,46 @@ def candidates(value: Any, theirs: Sequence[Any], words: Collection[str], functi
     that the other side has. `functions`: functions to try in place of a function, by name.
     """
     if isinstance(value, enum.Enum):
-        found: Iterable[Any] = type(value)
+        likely: Iterable[Any] = type(value)
     elif isinstance(value, bool):
-        found = [not value]
+        likely = [not value]
     elif isinstance(value, float):
-        found = _floats(value, theirs)
+        likely = _floats(value, theirs)
     elif isinstance(value, int):
-        found = _integers(value, theirs)
+        likely = _integers(value, theirs)
     elif isinstance(value, str):
-        found = _equations(value) if EQUATION.fullmatch(value) else list(words)[:MOST_WORDS]
+        likely = _equations(value) if EQUATION.fullmatch(value) else list(words)[:MOST_WORDS]
     elif isinstance(value, (list, tuple)):
-        found = _tuples(value, theirs)
+        likely = _tuples(value, theirs)
     elif value is None:
-        numbers = (other for other in theirs if isinstance(other, (bool, int, float)))
-        found = sorted(_distinct(value, numbers), key=_not_a_count)[:MOST_INTEGERS]
+        numbers = (number for number in theirs if isinstance(number, (bool, int, float)))
+        likely = sorted(_distinct(value, numbers), key=_not_a_count)[:MOST_INTEGERS]
     else:
-        found = functions.values()
-    return list(_distinct(value, found))
+        likely = functions.values()
+    return list(_distinct(value, likely))
+
+
+def known_functions(module: Any, **forms: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
+    """Return those of a module's functions that may stand in place of others, and what they may be besides.
+
+    `forms`: functions by the names that reports have for them (FORMS).
+    """
+    for name, form in forms.items():
+        form.__name__ = name
+    return {name: function for name in FUNCTIONS if callable(function := getattr(module, name, None))} | forms
 
 
 def alternatives(name: str) -> list[str]:
     """Return the functions that are written in place of the one of this name."""
-    return [other for family in FAMILIES if name in family for other in family if other != name]
+    return [each for family in FAMILIES if name in family for each in family if each != name]
 
 
-def _distinct(value: Any, found: Iterable[Any]) -> Iterator[Any]:
+def _distinct(value: Any, values: Iterable[Any]) -> Iterator[Any]:
     seen = [_identity(value)]
-    for other in found:
-        if _identity(other) not in seen:
-            seen.append(_identity(other))
-            yield other
+    for each in values:
+        if _identity(each) not in seen:
+            seen.append(_identity(each))
+            yield each
 
 
 def _identity(value: Any) -> Any:
@@ -152,7 +162,7 @@ def _not_a_count(value: Any) -> tuple[bool, bool]:
 
 
 def _floats(value: float, theirs: Iterable[Any]) -> list[float | None]:
-    numbers = [float(other) for other in theirs if isinstance(other, (int, float)) and not isinstance(other, bool)]
+    numbers = [float(each) for each in theirs if isinstance(each, (int, float)) and not isinstance(each, bool)]
     derived = [-value, 1 - value, 2 * value, value / 2, value * value]
     derived += [1 / value] if value else []
     derived += [math.sqrt(value)] if value > 0 else []
@@ -160,16 +170,16 @@ def _floats(value: float, theirs: Iterable[Any]) -> list[float | None]:
 
 
 def _integers(value: int, theirs: Sequence[Any]) -> list[Any]:
-    numbers = [other for other in map(of_all_axes, theirs) if type(other) is int]
-    counts = {2, *(len(other) for other in theirs if are_axes(other) and len(other) > 1)}
+    numbers = [each for each in map(of_all_axes, theirs) if type(each) is int]
+    counts = {2, *(len(each) for each in theirs if are_axes(each) and len(each) > 1)}
     axes = [several for several in _axes(counts) if value in several or value + MOST_AXES in several]
     near = [value + 1, value - 1, -value, 2 * value, value // 2, 0, 1, -1, 2, 3]
-    large = sorted(LARGE, key=lambda other: abs(math.log(other / value))) if value >= min(LARGE) / 2 else []
+    large = sorted(LARGE, key=lambda each: abs(math.log(each / value))) if value >= min(LARGE) / 2 else []
     if large:  # PyTorch's are often floats
-        large[:0] = [int(other) for other in theirs if isinstance(other, float) and other in LARGE]
+        large[:0] = [int(each) for each in theirs if isinstance(each, float) and each in LARGE]
     switched = [1 - value] if value in (0, 1) else []
     both = itertools.zip_longest(list(dict.fromkeys(numbers))[:MOST_INTEGERS], near)
-    return [*switched, *large, *(other for pair in both for other in pair if other is not None), *axes]
+    return [*switched, *large, *(each for pair in both for each in pair if each is not None), *axes]
 
 
 def of_all_axes(value: Any) -> Any:
@@ -188,22 +198,22 @@ def _equations(value: str) -> Iterator[str]:
     """Yield an equation of einsum with two axes exchanged, first of the result, then of what it is made of."""
     terms = re.split("(,|->)", value)
     for number in range(len(terms) - 1, -1, -2):
-        places = [place for place, letter in enumerate(terms[number]) if letter.isalpha()]
-        for one, other in sorted(itertools.combinations(places, 2), key=lambda pair: pair[1] - pair[0]):
+        places = [at for at, letter in enumerate(terms[number]) if letter.isalpha()]
+        for first, second in sorted(itertools.combinations(places, 2), key=lambda pair: pair[1] - pair[0]):
             letters = list(terms[number])
-            letters[one], letters[other] = letters[other], letters[one]
+            letters[first], letters[second] = letters[second], letters[first]
             yield "".join([*terms[:number], *letters, *terms[number + 1 :]])
 
 
 def _tuples(value: Any, theirs: Iterable[Any]) -> Iterator[Any]:
     kind = type(value)
-    for other in theirs:
-        if isinstance(other, (list, tuple)) and len(other) == len(value):
-            yield kind(other)
+    for each in theirs:
+        if isinstance(each, (list, tuple)) and len(each) == len(value):
+            yield kind(each)
     yield kind(reversed(value))
     if are_axes(value):
-        others = [count for count in range(1, MOST_AXES) if count != len(value)]
-        yield from map(kind, (*_axes([len(value)]), *_axes(others)))
+        counts = [count for count in range(1, MOST_AXES) if count != len(value)]
+        yield from map(kind, (*_axes([len(value)]), *_axes(counts)))
     if all(isinstance(entry, (list, tuple)) for entry in value):
         for several in zip(*(_tuples(entry, ()) for entry in value), strict=False):
             yield kind(several)
@@ -211,8 +221,8 @@ def _tuples(value: Any, theirs: Iterable[Any]) -> Iterator[Any]:
         for fill in (0, 1, 2, -1):
             yield kind([fill] * len(value))
         for number, entry in enumerate(value):
-            for other in (entry + 1, entry - 1):
-                yield kind([*value[:number], other, *value[number + 1 :]])
+            for each in (entry + 1, entry - 1):
+                yield kind([*value[:number], each, *value[number + 1 :]])
 
 
 class Tries:
@@ -240,13 +250,8 @@ class Tries:
     def is_to_solve(self) -> bool:
         """Return whether to search for a number now, as the likeliest values did not do."""
         is_late = self.turn == min(SOLVED_AFTER + 1, len(self.values)) or self.is_promising
-        return (
-            is_late
-            and not self.contradicted
-            and self.in_vain < IN_VAIN
-            and self.found is UNSET
-            and is_number(self.knob.value)
-        )
+        is_hopeless = self.contradicted or self.in_vain >= IN_VAIN or not is_number(self.knob.value)
+        return is_late and not is_hopeless and self.found is UNSET
 
 
 def multiplied(number: float, move: float) -> float:

@@ -5,8 +5,6 @@ import dis
 import itertools
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from functools import partial
 from typing import Any, Final
 
 from parity.core.script import Main
@@ -17,6 +15,7 @@ from parity.diagnose.experiment.operations import FIRST, LEFT_OUT, SECOND
 
 ARGUMENTS: Final = ("KW_NAMES", "PRECALL", "CALL", "LOAD_CONST")  # what follows where an argument of a call is loaded
 Replaced = Callable[[types.CodeType, Any], types.CodeType]
+NOTHING: Final = bytes([dis.opmap["NOP"], 0])  # an instruction that does nothing
 
 
 def constants(run: Executed) -> Iterator[Knob]:
@@ -29,19 +28,18 @@ def constants(run: Executed) -> Iterator[Knob]:
     instructions = list(dis.get_instructions(run.function.__code__))
     repeated: dict[tuple[Any, bool], list[Knob]] = {}
     for instruction, following in zip(instructions, [*instructions[1:], None], strict=True):
-        value, place = instruction.argval, instruction.positions
-        is_returned = instruction.opname == "RETURN_CONST" or (following and following.opname == "RETURN_VALUE")
-        if type(value) is bool and is_returned:
+        value, position = instruction.argval, instruction.positions
+        next_name = following.opname if following else ""
+        if type(value) is bool and (instruction.opname == "RETURN_CONST" or next_name == "RETURN_VALUE"):
             continue
         is_word = type(value) is str and (WORD.fullmatch(value) or EQUATION.fullmatch(value))
         is_plain = type(value) in (bool, int, float) or is_word or are_axes(value)
-        if instruction.opname in ("LOAD_CONST", "RETURN_CONST") and is_plain and place and place.lineno:
-            source, change = f"{run.file}:{place.lineno}", _constant(run.function, instruction)
+        if instruction.opname in ("LOAD_CONST", "RETURN_CONST") and is_plain and position and position.lineno:
+            source, change = f"{run.file}:{position.lineno}", _constant(run.function, instruction)
             knob = Knob(repr(value), run.name, source, value, "constant", change)
-            is_operand = bool(following and following.opname == "BINARY_OP")
-            is_given = type(value) is int and following and (is_operand or following.opname in ARGUMENTS)
-            if is_given or type(value) is float:
-                repeated.setdefault((value, is_operand and type(value) is int), []).append(knob)
+            is_operand = type(value) is int and next_name == "BINARY_OP"
+            if is_operand or type(value) is float or (type(value) is int and next_name in ARGUMENTS):
+                repeated.setdefault((value, is_operand), []).append(knob)
             yield knob
     for alike in repeated.values():
         if len(alike) > 1:
@@ -51,15 +49,18 @@ def constants(run: Executed) -> Iterator[Knob]:
 def defaults(run: Executed) -> Iterator[Knob]:
     """Yield the defaults of a function's arguments, but for the name that an op gets."""
     function, code = run.function, run.function.__code__
-    positional = code.co_varnames[: code.co_argcount]
-    values = function.__defaults__ or ()
-    for number, (name, value) in enumerate(zip(positional[len(positional) - len(values) :], values, strict=True)):
-        if is_setting(value) and name != "name":
-            change = attribute(function, "__defaults__", _with(number))
-            yield Knob(name, run.name, run.source, value, "default", change)
-    for name, value in (function.__kwdefaults__ or {}).items():
-        if is_setting(value):
-            yield Knob(name, run.name, run.source, value, "default", assignment(function.__kwdefaults__, name))
+    values, by_name = function.__defaults__ or (), function.__kwdefaults__ or {}
+    positional = zip(code.co_varnames[code.co_argcount - len(values) : code.co_argcount], values, strict=True)
+    for number, (name, value) in enumerate(positional):
+        if name != "name":
+            yield from _setting(run, "default", name, value, attribute(function, "__defaults__", _with(number)))
+    for name, value in by_name.items():
+        yield from _setting(run, "default", name, value, assignment(by_name, name))
+
+
+def _setting(run: Executed, kind: str, name: str, value: Any, change: Changed) -> Iterator[Knob]:
+    if is_setting(value):
+        yield Knob(name, run.name, run.source, value, kind, change)
 
 
 def variables(run: Executed) -> Iterator[Knob]:
@@ -69,13 +70,12 @@ def variables(run: Executed) -> Iterator[Knob]:
         yield from (knob for knob in _stored(run.main) if knob.name in code.co_names)
         return
     for name in code.co_names:
-        value = function.__globals__.get(name)
-        if value is not None and is_setting(value):
-            yield Knob(name, run.name, run.source, value, "variable", assignment(function.__globals__, name))
+        if (value := function.__globals__.get(name)) is not None:
+            yield from _setting(run, "variable", name, value, assignment(function.__globals__, name))
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=False):  # a local one has no cells yet
         with contextlib.suppress(ValueError):  # an empty cell
-            if cell.cell_contents is not None and is_setting(cell.cell_contents):
-                yield Knob(name, run.name, run.source, cell.cell_contents, "variable", attribute(cell, "cell_contents"))
+            if (value := cell.cell_contents) is not None:
+                yield from _setting(run, "variable", name, value, attribute(cell, "cell_contents"))
 
 
 def _stored(main: Main) -> Iterator[Knob]:
@@ -84,23 +84,17 @@ def _stored(main: Main) -> Iterator[Knob]:
     for at, (load, following) in enumerate(itertools.pairwise(instructions)):
         if load.opname != "LOAD_CONST" or not (load.positions and load.positions.lineno):
             continue
-        change, is_of_several = _constant(main, load), following.opname == "UNPACK_SEQUENCE"
+        is_of_several = following.opname == "UNPACK_SEQUENCE"
         parts = load.argval if is_of_several and isinstance(load.argval, tuple) else (load.argval,)
         stores = instructions[at + 1 + is_of_several :][: len(parts)]
         for number, (value, store) in enumerate(zip(parts, stores, strict=False)):
-            changed = partial(_with_part, change, parts, number) if is_of_several else change
             if store.opname == "STORE_NAME" and is_setting(value):
-                source = f"{main.path}:{load.positions.lineno}"
-                yield Knob(store.argval, main.__qualname__, source, value, "variable", changed)
-
-
-def _with_part(change: Changed, parts: tuple[Any, ...], number: int, value: Any) -> AbstractContextManager[Any]:
-    """Return a context in which one of several constants is another one."""
-    return change((*parts[:number], value, *parts[number + 1 :]))
+                source, change = f"{main.path}:{load.positions.lineno}", _constant(main, load, number, is_of_several)
+                yield Knob(store.argval, main.__qualname__, source, value, "variable", change)
 
 
 def functions(run: Executed) -> Iterator[Knob]:
-    """Yield the names of those functions that a function calls for which there are alternatives.
+    """Yield the names of the functions with alternatives that a function calls.
 
     An activation can also be left out. A name that stands at several places is changed at all of them, and at each.
     Of the alternatives those are tried that stand where the function does: tf.reduce_sum has no `mean` beside it.
@@ -109,10 +103,10 @@ def functions(run: Executed) -> Iterator[Knob]:
     for number, name in enumerate(code.co_names):
         if name in FUNCTIONS and name not in IDENTITIES and (lookups := list(lookups_of(code, name))):
             beside = [space for space in spaces if name in space]
-            others = (other for other in alternatives(name) if not beside or any(other in space for space in beside))
-            words = (*([LEFT_OUT] if name in ACTIVATIONS else []), *others)
-            alone = [(each.line, _renamed_at(each)) for each in lookups if each.can_change]
-            changes = [(lookups[0].line, _renamed(number)), *(alone if len(lookups) > 1 else [])]
+            known = (each for each in alternatives(name) if not beside or any(each in space for space in beside))
+            words = (*([LEFT_OUT] if name in ACTIVATIONS else []), *known)
+            singly = [(each.line, _renamed_at(each)) for each in lookups if each.can_change]
+            changes = [(lookups[0].line, _renamed(number)), *(singly if len(lookups) > 1 else [])]
             for line, replaced in changes:
                 change = _name(run.function, replaced)
                 yield Knob(name, run.name, f"{run.file}:{line}", name, "function", change, words)
@@ -122,27 +116,26 @@ def operators(run: Executed) -> Iterator[Knob]:
     """Yield a function's comparisons and binary operators, in place of which either operand can stand alone."""
     function = run.function
     for instruction in dis.get_instructions(function.__code__):
-        group = BINARY if instruction.opname == "BINARY_OP" else COMPARED if instruction.opname == "COMPARE_OP" else {}
-        sign = next((sign for sign, argument in group.items() if argument == instruction.arg), "")
-        if sign:
+        group = {"BINARY_OP": BINARY, "COMPARE_OP": COMPARED}.get(instruction.opname, {})
+        for sign in (sign for sign, argument in group.items() if argument == instruction.arg):
             line = instruction.positions.lineno if instruction.positions else None
-            change = _operator(function, instruction.offset + 1, group)
+            change = _operator(function, instruction.offset, group)
             yield Knob(sign, run.name, f"{run.file}:{line}", sign, "operator", change)
 
 
 def slices(run: Executed) -> Iterator[Knob]:
     """Yield the slices with written ends, such as 1: and :-1, at all places and at each: they shift an axis."""
     instructions = list(dis.get_instructions(run.function.__code__))
-    by_text: dict[str, list[tuple[dis.Instruction, dis.Instruction, int | None]]] = {}
-    for start, stop, made in zip(instructions, instructions[1:], instructions[2:], strict=False):
-        ends = [each.argval for each in (start, stop) if each.opname == "LOAD_CONST"]
-        if made.opname in ("BUILD_SLICE", "BINARY_SLICE") and made.arg != 3 and len(ends) == 2:
-            text = ":".join("" if end is None else str(end) for end in ends)
-            by_text.setdefault(text, []).append((start, stop, made.positions and made.positions.lineno))
+    by_text: dict[str, list[tuple[dis.Instruction, ...]]] = {}
+    for *ends, made in zip(instructions, instructions[1:], instructions[2:], strict=False):
+        is_written = all(end.opname == "LOAD_CONST" for end in ends)
+        if made.opname in ("BUILD_SLICE", "BINARY_SLICE") and made.arg != 3 and is_written:
+            text = ":".join("" if end.argval is None else str(end.argval) for end in ends)
+            by_text.setdefault(text, []).append((*ends, made))
     for text, several in by_text.items():
-        for each in (several, *([one] for one in several if len(several) > 1)):
-            change = _ends(run.function, [load for start, stop, _ in each for load in (start, stop)])
-            yield Knob(text, run.name, f"{run.file}:{each[0][2]}", text, "slice", change)
+        for cuts in (several, *([cut] for cut in several if len(several) > 1)):
+            change, position = _ends(run.function, [load for cut in cuts for load in cut[:2]]), cuts[0][2].positions
+            yield Knob(text, run.name, f"{run.file}:{position and position.lineno}", text, "slice", change)
 
 
 def exchanged(run: Executed) -> Iterator[Knob]:
@@ -152,20 +145,20 @@ def exchanged(run: Executed) -> Iterator[Knob]:
     given = given[1:] if given[:1] == ("self",) else given
     if len(given) < 2 or set(given[:2]) & set(code.co_cellvars):
         return
-    before, after = (f"({one}, {other})" for one, other in (given[:2], given[1::-1]))
-    first = code.co_varnames.index(given[0])
-    change = attribute(function, "__code__", lambda code, _: _with_exchanged(code, first))
+    before, after = (f"({', '.join(names)})" for names in (given[:2], given[1::-1]))
+    change = attribute(function, "__code__", lambda code, _: _with_exchanged(code, code.co_varnames.index(given[0])))
     yield Knob("arguments", run.name, run.source, before, "operation", change, (after,), "function")
 
 
 def _with_exchanged(code: types.CodeType, first: int) -> types.CodeType:
     """Return the code that takes each of two neighbouring local variables for the other."""
-    other, instructions = {first: first + 1, first + 1: first}, bytearray(code.co_code)
+    neighbours, instructions = {first: first + 1, first + 1: first}, bytearray(code.co_code)
     for instruction in dis.get_instructions(code):
         if instruction.arg is not None and "_FAST" in instruction.opname:
             is_double = instruction.opname.count("_FAST") > 1  # in Python 3.13, of four bits each
             high, low = divmod(instruction.arg, 16) if is_double else (0, instruction.arg)
-            instructions[instruction.offset + 1] = 16 * other.get(high, high) * is_double + other.get(low, low)
+            numbers = neighbours.get(high, high), neighbours.get(low, low)
+            instructions[instruction.offset + 1] = 16 * numbers[0] * is_double + numbers[1]
     return code.replace(co_code=bytes(instructions))
 
 
@@ -175,9 +168,7 @@ def _ends(function: types.FunctionType, loads: Sequence[dis.Instruction]) -> Cha
     def replaced(code: types.CodeType, text: str) -> types.CodeType:
         ends = [int(end) if end else None for end in text.split(":")]
         instructions, first = bytearray(code.co_code), len(code.co_consts)
-        if first + 1 >= 1 << 8:
-            raise LookupError("no room for another constant")
-        for number, load in enumerate(loads):
+        for number, load in enumerate(loads):  # a ValueError where the number fits no byte
             instructions[load.offset + 1] = first + number % 2
         return code.replace(co_consts=(*code.co_consts, *ends), co_code=bytes(instructions))
 
@@ -186,25 +177,21 @@ def _ends(function: types.FunctionType, loads: Sequence[dis.Instruction]) -> Cha
 
 def signs(sign: str) -> list[str]:
     """Return what can stand in place of a binary operator or a comparison, the likeliest first."""
-    others = [*ALONE, *MISTAKEN.get(sign, ()), *BINARY] if sign in BINARY else COMPARED
-    return [other for other in dict.fromkeys(others) if other != sign]
+    likely = [*ALONE, *MISTAKEN.get(sign, ()), *BINARY] if sign in BINARY else COMPARED
+    return [each for each in dict.fromkeys(likely) if each != sign]
 
 
 def _arguments(*signs: str) -> dict[str, int]:
     """Return the argument of the instruction to which each sign is compiled by this Python."""
-    arguments: dict[str, int] = {}
-    for sign in signs:
-        code = compile(f"a {sign} b", "", "eval")
-        operation = next(each for each in dis.get_instructions(code) if each.opname in ("BINARY_OP", "COMPARE_OP"))
-        assert operation.arg is not None
-        arguments[sign] = operation.arg
-    return arguments
+    kinds = ("BINARY_OP", "COMPARE_OP")
+    instructions = {sign: dis.get_instructions(compile(f"a {sign} b", "", "eval")) for sign in signs}
+    return {sign: next(each.arg or 0 for each in instructions[sign] if each.opname in kinds) for sign in signs}
 
 
 BINARY: Mapping[str, int] = _arguments("+", "-", "*", "/", "//", "**", "@", "%")
 # Instructions that leave one of the two operands on the stack.
 ALONE: Mapping[str, bytes] = {
-    FIRST: bytes([dis.opmap["POP_TOP"], 0, dis.opmap["NOP"], 0]),
+    FIRST: bytes([dis.opmap["POP_TOP"], 0, *NOTHING]),
     SECOND: bytes([dis.opmap["SWAP"], 2, dis.opmap["POP_TOP"], 0]),
 }
 # What is written by mistake in place of an operator, the likeliest first.
@@ -225,20 +212,23 @@ def _with(number: int) -> Callable[[tuple[Any, ...], Any], tuple[Any, ...]]:
     return lambda before, value: (*before[:number], value, *before[number + 1 :])
 
 
-def _with_byte(code: types.CodeType, place: int, byte: int) -> bytes:
-    """Return the instructions of a code object with another byte at a place."""
-    return code.co_code[:place] + bytes([byte]) + code.co_code[place + 1 :]
+def _with_byte(code: types.CodeType, offset: int, argument: int) -> bytes:
+    """Return the instructions of a code object, of which the one at an offset has another argument."""
+    return code.co_code[: offset + 1] + bytes([argument]) + code.co_code[offset + 2 :]
 
 
-def _constant(function: Any, instruction: dis.Instruction) -> Changed:
-    """Return the change of a constant where one instruction takes it; everywhere, where that cannot be written."""
-    number, place = instruction.arg or 0, instruction.offset + 1
+def _constant(function: Any, instruction: dis.Instruction, part: int = 0, is_of_several: bool = False) -> Changed:
+    """Return the change of a constant where one instruction takes it; everywhere, where that cannot be written.
+
+    `part`: the number of the entry that is changed, where it is a tuple of several constants.
+    """
+    number = instruction.arg or 0
 
     def replaced(code: types.CodeType, value: Any) -> types.CodeType:
-        consts = code.co_consts
+        consts, value = code.co_consts, _with(part)(instruction.argval, value) if is_of_several else value
         if max(number, len(consts)) >= 1 << 8:  # an instruction's argument is a byte
             return code.replace(co_consts=_with(number)(consts, value))
-        return code.replace(co_consts=(*consts, value), co_code=_with_byte(code, place, len(consts)))
+        return code.replace(co_consts=(*consts, value), co_code=_with_byte(code, instruction.offset, len(consts)))
 
     return attribute(function, "__code__", replaced)
 
@@ -251,11 +241,9 @@ def _renamed(number: int) -> Replaced:
 def _renamed_at(lookup: Lookup) -> Replaced:
     """Return the change of a name where one instruction looks it up."""
 
-    def replaced(code: types.CodeType, name: str) -> types.CodeType:
-        instructions = _with_byte(code, lookup.offset + 1, lookup.argument)
-        return code.replace(co_names=(*code.co_names, name), co_code=instructions)
-
-    return replaced
+    return lambda code, name: code.replace(
+        co_names=(*code.co_names, name), co_code=_with_byte(code, lookup.offset, lookup.argument)
+    )
 
 
 def _name(function: types.FunctionType, renamed: Replaced) -> Changed:
@@ -267,9 +255,8 @@ def _name(function: types.FunctionType, renamed: Replaced) -> Changed:
     @contextlib.contextmanager
     def changed(value: Any) -> Iterator[None]:
         value = _left_out if value == LEFT_OUT else value
-        named = [function.__globals__, *map(vars, _modules(function))] if callable(value) else []
-        spaces = [space for space in named if _STAND_IN not in space]
-        for space in spaces:
+        spaces = [function.__globals__, *map(vars, _modules(function))] if callable(value) else []
+        for space in (spaces := [space for space in spaces if _STAND_IN not in space]):
             space[_STAND_IN] = value
         try:
             with attribute(function, "__code__", replaced)(value):
@@ -291,28 +278,23 @@ def _left_out(x: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _modules(function: types.FunctionType) -> list[types.ModuleType]:
     """Return the modules that a function's code may name, such as tf and tf.nn."""
-    found: dict[int, types.ModuleType] = {}
+    modules: dict[int, types.ModuleType] = {}
     open_ = list(function.__globals__.values())
     while open_:
         value = open_.pop()
-        if isinstance(value, types.ModuleType) and id(value) not in found:
-            found[id(value)] = value
+        if isinstance(value, types.ModuleType) and id(value) not in modules:
+            modules[id(value)] = value
             open_ += [vars(value)[name] for name in function.__code__.co_names if name in vars(value)]
-    return list(found.values())
+    return list(modules.values())
 
 
-def _operator(function: types.FunctionType, place: int, group: Mapping[str, int]) -> Changed:
+def _operator(function: types.FunctionType, offset: int, group: Mapping[str, int]) -> Changed:
     def replaced(code: types.CodeType, value: Any) -> types.CodeType:
-        if value in ALONE:
-            return code.replace(co_code=code.co_code[: place - 1] + ALONE[value] + _unused(code.co_code, place + 3))
-        return code.replace(co_code=_with_byte(code, place, group[value]))
+        if value not in ALONE:
+            return code.replace(co_code=_with_byte(code, offset, group[value]))
+        before, behind = code.co_code[:offset], code.co_code[offset + len(ALONE[value]) :]
+        # The first of the operator's caches makes room for the second instruction; the others would follow nothing.
+        caches = sum(1 for _ in itertools.takewhile(dis.opmap["CACHE"].__eq__, behind[::2]))
+        return code.replace(co_code=before + ALONE[value] + caches * NOTHING + behind[2 * caches :])
 
     return attribute(function, "__code__", replaced)
-
-
-def _unused(instructions: bytes, start: int) -> bytes:
-    """Return the instructions from an offset on, with nothing to do in place of the caches there."""
-    end = start
-    while instructions[end] == dis.opmap["CACHE"]:
-        end += 2
-    return bytes([dis.opmap["NOP"], 0]) * ((end - start) // 2) + instructions[end:]

@@ -181,12 +181,12 @@ def lookups_of(code: types.CodeType, name: str) -> Iterator[Lookup]:
 def _shifts() -> dict[str, int]:
     """Return by how many bits each instruction that looks up a name shifts its number, in this Python."""
     (code,) = [each for each in compile("lambda: (a.b, a.c(), d())", "", "eval").co_consts if hasattr(each, "co_names")]
-    found = {}
+    shifts = {}
     for each in dis.get_instructions(code):
         number = code.co_names.index(each.argval) if each.argval in code.co_names else 0
         if number and each.arg is not None:
-            found[each.opname] = next(shift for shift in range(3) if each.arg >> shift == number)
-    return found
+            shifts[each.opname] = next(shift for shift in range(3) if each.arg >> shift == number)
+    return shifts
 
 
 _SHIFTS: Mapping[str, int] = _shifts()

@@ -7,7 +7,6 @@ that is computed from it has, is another way to the same result; this walk never
 """
 
 import itertools
-import math
 import re
 from typing import Final, NamedTuple
 
@@ -159,11 +158,6 @@ class Graph:
         """Return the numbers of the tensors without a counterpart on which what is returned depends, in order."""
         return sorted(self._apart & self.values.keys())
 
-    def nearest(self, output: Value) -> float:
-        """Return how far the nearest tensor without a counterpart is; infinite if there is none of this size."""
-        distances = (ops.apart(self.values[number], output) for number in self.apart())
-        return min((distance for distance in distances if distance is not None), default=math.inf)
-
     def _agree(self) -> None:
         """Note the tensors with a counterpart, and inputs, weights, literals, shapes, masks, parts that need none."""
         given = self.values.keys() - self.makers.keys()
@@ -197,15 +191,17 @@ def first_difference(torch: Recording, keras: Recording) -> Difference | None:
 
 
 def _first_difference(torch: Recording, keras: Recording, grain: float) -> Difference | None:
-    graphs = one, other = matched(torch, keras, grain)
-    here, there = one.partings(), other.partings()
+    graphs = ours, theirs = matched(torch, keras, grain)
+    here, there = ours.partings(), theirs.partings()
     if not here and not there:
         return None
-    first, second = _nearest(here, there, one)
-    distance = min(side.nearest(op.output) for side, op in ((other, first), (one, second)) if op)
+    first, second = _nearest(here, there, ours)
+    beside = ((graph.values[number], op) for graph, op in ((theirs, first), (ours, second)) for number in graph.apart())
+    distances = [ops.apart(value, op.output) for value, op in beside if op]
+    distance = min((each for each in distances if each is not None), default=None)
     if first and second:
-        first, second = one.beside(first, second), other.beside(second, first)
-    return Difference(first, second, distance if math.isfinite(distance) else None, graphs)
+        first, second = ours.beside(first, second), theirs.beside(second, first)
+    return Difference(first, second, distance, graphs)
 
 
 def sentence(difference: Difference) -> str:
@@ -241,11 +237,11 @@ def rounding(difference: Difference) -> str:
 
 def places(difference: Difference) -> str:
     """Return in words with which ops of both sides the calls part, and on which lines those stand."""
-    told = []
+    by_side = []
     for op, graph in zip((difference.torch, difference.keras), difference.graphs, strict=True):
         none = "has no such op" + (f" and returns what is made at {graph.end}" if graph.end else "")
-        told.append(_at_line(op.name, op.line) if op else none)
-    return f"torch {told[0]}, keras {told[1]}"
+        by_side.append(_at_line(op.name, op.line) if op else none)
+    return f"torch {by_side[0]}, keras {by_side[1]}"
 
 
 def _at_line(name: str, line: str) -> str:
@@ -259,38 +255,38 @@ def _sources(side: str, parting: Parting) -> list[str]:
 
 def matched(torch: Recording, keras: Recording, grain: float = FLOAT32) -> "tuple[Graph, Graph]":
     """Return what was recorded of both sides, with the counterparts, equal to `grain` of their numbers' magnitude."""
-    one, other = Graph(torch), Graph(keras)
-    table = Table(other.values)
-    for number, value in one.values.items():
+    ours, theirs = Graph(torch), Graph(keras)
+    table = Table(theirs.values)
+    for number, value in ours.values.items():
         for partner in table.equals(value, grain):
             # A computed constant is no counterpart of a literal.
-            if (number in one.makers) == (partner in other.makers) or not value.is_plain:
-                one.matched.setdefault(number, set()).add(partner)
-                other.matched.setdefault(partner, set()).add(number)
-    for number, partner in itertools.product(one.joins(), other.joins()):
+            if (number in ours.makers) == (partner in theirs.makers) or not value.is_plain:
+                ours.matched.setdefault(number, set()).add(partner)
+                theirs.matched.setdefault(partner, set()).add(number)
+    for number, partner in itertools.product(ours.joins(), theirs.joins()):
         # Of parts of other magnitudes, some may differ by rounding alone while the numbers of others are far smaller.
-        parts = one.joined(number), other.joined(partner)
-        if len(parts[0]) == len(parts[1]) and all(b in one.matched.get(a, ()) for a, b in zip(*parts, strict=True)):
-            one.matched.setdefault(number, set()).add(partner)
-            other.matched.setdefault(partner, set()).add(number)
-    return one, other
+        parts = ours.joined(number), theirs.joined(partner)
+        if len(parts[0]) == len(parts[1]) and all(b in ours.matched.get(a, ()) for a, b in zip(*parts, strict=True)):
+            ours.matched.setdefault(number, set()).add(partner)
+            theirs.matched.setdefault(partner, set()).add(number)
+    return ours, theirs
 
 
-def _nearest(here: list[Parting], there: list[Parting], one: Graph) -> tuple[Parting | None, Parting | None]:
+def _nearest(here: list[Parting], there: list[Parting], graph: Graph) -> tuple[Parting | None, Parting | None]:
     """Return the ops of both sides that are most likely each other's: of the same inputs, with outputs close by."""
     if not here or not there:
         return (here[0] if here else None), (there[0] if there else None)
 
     def rank(pair: tuple[Parting, Parting]) -> tuple[int, float]:
-        shared = sum(not pair[1].inputs.isdisjoint(one.matched.get(number, ())) for number in pair[0].inputs)
+        shared = sum(not pair[1].inputs.isdisjoint(graph.matched.get(number, ())) for number in pair[0].inputs)
         distance = ops.apart(pair[0].output, pair[1].output)
         return -shared, 2.0 if distance is None else distance
 
     return min(((first, second) for first in here for second in there), key=rank)
 
 
-def _take_opposite_masks(first: Parting, second: Parting, one: Graph, other: Graph) -> bool:
+def _take_opposite_masks(torch: Parting, keras: Parting, ours: Graph, theirs: Graph) -> bool:
     """Return whether a mask that one op takes is the opposite of one that the other op takes, and equal to none."""
-    masks = [one.values[number] for number in first.inputs if number in one.values]
-    theirs = [other.values[number] for number in second.inputs if number in other.values]
-    return any(ops.opposite(mask, another) for mask in masks for another in theirs)
+    masks = [ours.values[number] for number in torch.inputs if number in ours.values]
+    counterparts = [theirs.values[number] for number in keras.inputs if number in theirs.values]
+    return any(ops.opposite(mask, another) for mask in masks for another in counterparts)

@@ -74,13 +74,9 @@ def attributes(owner: Owner, read: Collection[str], base: type) -> Iterator[Knob
     """
     own, kind = vars(owner.module), type(owner.module)
     usual, class_words = {*dir(base), *getattr(base(), "__dict__", {})}, tuple(_class_words(kind, base))
-    for name, value in list(own.items()):
-        if (
-            name in read
-            and name not in usual
-            and not name.startswith(BESIDE)
-            and (is_setting(value) or isinstance(value, FUNCTIONS))
-        ):
+    for name in [name for name in own if name in read and name not in usual and not name.startswith(BESIDE)]:
+        value = own[name]
+        if is_setting(value) or isinstance(value, FUNCTIONS):
             yield named(own, name, owner)._replace(
                 name=name.lstrip("_"),
                 kind="callable" if isinstance(value, FUNCTIONS) else "attribute",
@@ -130,19 +126,19 @@ def tensors(given: dict[str, Any], owner: Owner) -> Iterator[Knob]:
     """Yield the float tensors among the arguments of a call, each of which can be what another of its shape is."""
     floats = {name: value for name, value in given.items() if "float" in str(getattr(value, "dtype", ""))}
     for name, value in floats.items():
-        others = {
-            f"that of {other}": given[other]
-            for other in floats
-            if given[other] is not value and tuple(given[other].shape) == tuple(value.shape)
+        alike = {
+            f"that of {argument}": tensor
+            for argument, tensor in floats.items()
+            if tensor is not value and tuple(tensor.shape) == tuple(value.shape)
         }
-        if others:
+        if alike:
             knob = named(given, name, owner)
-            yield knob._replace(value=AS_GIVEN, changed=one_of(knob.changed, others), words=tuple(others))
+            yield knob._replace(value=AS_GIVEN, changed=one_of(knob.changed, alike), words=tuple(alike))
 
 
-def one_of(change: Changed, ways: Mapping[str, Any]) -> Changed:
+def one_of(change: Changed, values: Mapping[str, Any]) -> Changed:
     """Return the change to one of some values, by the text that tells it."""
-    return lambda how: change(ways[how])
+    return lambda text: change(values[text])
 
 
 def is_near(source: str, lines: Iterable[str]) -> bool:
@@ -178,14 +174,10 @@ def exchanges(knobs: Iterable[Knob]) -> Iterator[Knob]:
             values = [knob.value for knob in pair]
             before, after = (" and ".join(map(str, each)) for each in (values, values[::-1]))
             if before != after:
-                by_text = {before: values, after: values[::-1]}
+                trials = {before: [*zip(pair, values, strict=True)], after: [*zip(pair, values[::-1], strict=True)]}
                 owner = f"{pair[0].owner} ({pair[0].path} and {pair[1].path})"
-                change = one_of(partial(_each, pair), by_text)
+                change = one_of(lambda both: applied(knob.changed(value) for knob, value in both), trials)
                 yield pair[0]._replace(owner=owner, value=before, kind="operation", changed=change, words=(after,))
-
-
-def _each(several: Sequence[Knob], values: Sequence[Any]) -> AbstractContextManager[None]:
-    return applied(knob.changed(value) for knob, value in zip(several, values, strict=True))
 
 
 def of_siblings(knob: Knob, among: Iterable[Knob]) -> list[Any]:
@@ -214,10 +206,8 @@ def together(several: Sequence[Knob]) -> Changed:
 
 def words(code: types.CodeType) -> Iterator[str]:
     """Yield the words among the constants of a function's code."""
-    for value in code.co_consts:
-        for entry in value if isinstance(value, (tuple, frozenset)) else (value,):
-            if isinstance(entry, str) and WORD.fullmatch(entry):
-                yield entry
+    several = (value if isinstance(value, (tuple, frozenset)) else (value,) for value in code.co_consts)
+    return (entry for values in several for entry in values if isinstance(entry, str) and WORD.fullmatch(entry))
 
 
 def _class_words(kind: type, base: type) -> Iterator[str]:

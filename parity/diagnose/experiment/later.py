@@ -61,11 +61,11 @@ class Parted(NamedTuple):
 
 def parted(result: CaseResult, unequal: Sequence[Unequal]) -> list[Parted]:
     """Return what differs behind a forward pass that agrees and has no known cause; of each kind the first."""
-    found: dict[str, Parted] = {}
+    by_kind: dict[str, Parted] = {}
     for cause in result.causes:
-        if one := _parted(cause, result.first_divergence, unequal):
-            found.setdefault(one.kind, one)
-    return list(found.values())
+        if each := _parted(cause, result.first_divergence, unequal):
+            by_kind.setdefault(each.kind, each)
+    return list(by_kind.values())
 
 
 def _parted(cause: Cause, first: Divergence | None, unequal: Sequence[Unequal]) -> Parted | None:
@@ -138,8 +138,7 @@ def as_later(cause: Cause, kind: str, words: str) -> Cause:
     id_ = IDS.get(change.name, cause.id) if kind == "loss" else cause.id
     values: dict[str, Any] = {}
     if kind == "gradient" and change.before in STOPS:
-        other = "torch" if change.side == "keras" else "keras"
-        id_, values = STOPPED, {change.side: change.before, other: f"no {change.before}"}
+        id_, values = STOPPED, dict.fromkeys(("torch", "keras"), f"no {change.before}") | {change.side: change.before}
     if change.owner == SLICES:
         id_, values = SPARSE, {"torch": DENSE, "keras": SLICES}
     if id_ == ADDED:
@@ -172,12 +171,12 @@ def moved(asked: Parted, unequal: Sequence[Unequal]) -> list[str]:
 def alike(asked: Parted, unequal: Sequence[Unequal], kinds: Mapping[str, str]) -> list[Parted]:
     """Return the other differences of the same step and kind at modules of one class (`kinds`), one for each module."""
     own = around(asked.name, kinds)
-    found = {own: asked}
+    by_module = {own: asked}
     for tensor in unequal:
         module = around(tensor.name, kinds)
         if (tensor.step, tensor.kind) == (asked.step, asked.kind) and kinds.get(module) == kinds.get(own):
-            found.setdefault(module, Parted(tensor.name, tensor.kind, tensor.name, asked.step))
-    return [one for module, one in found.items() if module != own]
+            by_module.setdefault(module, Parted(tensor.name, tensor.kind, tensor.name, asked.step))
+    return [each for module, each in by_module.items() if module != own]
 
 
 def with_named(

@@ -3,13 +3,16 @@
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
+
+import numpy as np
 
 from parity.core.arrays import Array, reproduced
 from parity.core.patches import around
 from parity.data.masks import Context
 from parity.diagnose.experiment.knobs import Knob, Owner
+from parity.diagnose.experiment.masks import Mapped, exchanged
 from parity.diagnose.experiment.moves import moves
 from parity.diagnose.experiment.ops import Recording
 from parity.diagnose.experiment.pieces import Evidence
@@ -35,6 +38,15 @@ class Live(ABC):
     base: type
     called: type  # the class of all modules, whose calls are seen
     separator: str  # between the names of a path
+    array: Callable[[Any], Array]  # returns the numbers of a tensor
+    like: Callable[[Array, Any], Any]  # returns a tensor of an array's numbers, of the type of another tensor
+    line: Callable[[], str]  # returns the user's line that is running
+    _innermost: Callable[[], str | None]  # returns the path of the innermost module that is being called
+    _mapped: Mapped  # maps the leaves of the arguments of a call
+    _tensors: tuple[type, ...]  # the classes of tensors that a module may be given
+    _recorded: Callable[[Callable[[], Any]], Recording]  # of what a function executes
+    _operations: Callable[..., list[Knob]]  # of what a function executes, by where it is, and whether it is left out
+    _precisions: Sequence[Knob] = ()  # settings of the framework itself that decide at which precision it computes
 
     def __init__(
         self,
@@ -55,42 +67,32 @@ class Live(ABC):
         self._returned: dict[str, Array] = {}
         self._calls: list[tuple[Any, int, Context]] = []  # that are running; with those made before, and its draws
 
-    @abstractmethod
-    def array(self, tensor: Any) -> Array:
-        """Return the numbers of a tensor."""
-
-    @abstractmethod
-    def like(self, array: Array, tensor: Any) -> Any:
-        """Return a tensor of an array's numbers, of the type of another tensor."""
-
-    @abstractmethod
-    def exchanged(self, arguments: dict[str, Any], tensors: Sequence[tuple[Array, Array]]) -> dict[str, Any] | None:
-        """Return the arguments with the other side's tensors for its own; None if they are the same."""
-
-    @abstractmethod
     def recorded(self) -> Recording:
         """Return the ops that the module executes when it is called again, or those of a loss and the forward pass."""
+        with self._located():
+            return self._recorded(self._later.loss_alone if self._tensor.kind == "loss" else self.replay)
 
-    @abstractmethod
     def precisions(self) -> list[Knob]:
-        """Return the settings of the framework itself that decide at which precision it computes."""
+        """Return the settings of the framework itself, and of what is asked for after the forward pass."""
+        return [*(self._later.settings() if self._is_later else ()), *self._precisions]
 
-    @abstractmethod
     def operations(self) -> list[Knob]:
         """Return the ops of the call that can be done in another way."""
+        with self._located():
+            return self._operations(self.replay, lambda: self._innermost() or "", self.is_paused)
 
-    @abstractmethod
-    def line(self) -> str:
-        """Return the user's line that is running."""
+    def _located(self) -> AbstractContextManager[None]:
+        """Return the context in which the line that is running is known."""
+        return nullcontext()
 
     def moves(self) -> list[Knob]:
         """Return the module's own layers, each of which may belong before or behind another one."""
         names = {id(module): path.rpartition(self.separator)[2] for path, module in self._modules.items()}
         return moves(self._modules[self._scope], self.called, self.replay, self.line, names)
 
-    @abstractmethod
     def graph_settings(self, read: Collection[str], theirs: Sequence[Mask]) -> list[Knob]:
         """Return settings of operations in graphs; `read`: names in the run code, `theirs`: the other side's masks."""
+        return []  # the code of a module of PyTorch's runs in each call
 
     @abstractmethod
     def _owner(self, path: str) -> Owner:
@@ -117,18 +119,16 @@ class Live(ABC):
 
         Calling it again returns what was recorded, unless the module is no function of its arguments.
         """
-        expected = evidence.own
-        assert expected is not None
+        assert evidence.own is not None
         self._tensor, self._number, self._scope = question.tensor, question.tensor.number, question.module
-        self._innocent = question.innocent
-        self._called = {}
+        self._innocent, self._called = question.innocent, {}
         if question.tensor.kind in LATER:
             return self._takes_later(question, evidence)
-        if self._takes_forward(question, expected):
+        if self._takes_forward(question, evidence.own):
             return True
         if self._own_step:
             self._first_pass = self._own_step
-        return self._own_step is not None and self._takes_forward(question, expected)
+        return self._own_step is not None and self._takes_forward(question, evidence.own)
 
     def _takes_forward(self, question: Question, expected: Array) -> bool:
         """Keep the call of the question's module, or of the whole model where it cannot be called alone."""
@@ -161,11 +161,11 @@ class Live(ABC):
         """Let a module return, or be given, the other side's tensor; yield the list of those that it replaces."""
         module, replaced = self._modules[tensor.module], list[Any]()
 
-        def exchanged(value: Any) -> Any:
+        def with_theirs(value: Any) -> Any:
             if isinstance(value, (tuple, list)) and not hasattr(value, "_fields"):
-                return type(value)(map(exchanged, value))
+                return type(value)(map(with_theirs, value))
             if isinstance(value, dict):
-                return {name: exchanged(each) for name, each in value.items()}
+                return {name: with_theirs(each) for name, each in value.items()}
             if tuple(getattr(value, "shape", ())) == mine.shape and reproduced(self.array(value), mine):
                 replaced.append(value)
                 return self.like(theirs, value)
@@ -175,8 +175,8 @@ class Live(ABC):
             if layer is not module:
                 return call(layer, *args, **kwargs)
             if tensor.kind == "given":
-                return call(layer, *exchanged(args), **exchanged(kwargs))
-            return exchanged(call(layer, *args, **kwargs))
+                return call(layer, *with_theirs(args), **with_theirs(kwargs))
+            return with_theirs(call(layer, *args, **kwargs))
 
         with around(self.called, "__call__", called):
             yield replaced
@@ -192,10 +192,14 @@ class Live(ABC):
         `tensors`: pairs of a tensor of this side and the other side's, in torch's axes, among them the inputs.
         """
         arguments = self.arguments()[0]
-        if (exchanged := self.exchanged(arguments, tensors)) is None:
-            return False
-        arguments.update(exchanged)
-        return True
+        replaced = exchanged(arguments, tensors, self._mapped, self._floats, self.like)
+        arguments.update(replaced or {})
+        return replaced is not None
+
+    def _floats(self, value: Any) -> Array | None:
+        """Return the numbers of a tensor of floats, None of anything else."""
+        is_float = isinstance(value, self._tensors) and "float" in str(getattr(value, "dtype", ""))
+        return self.array(value).astype(np.float64) if is_float else None
 
     def leave_out(self, path: str) -> None:
         """Let nothing be changed in a module from now on."""
@@ -224,8 +228,7 @@ class Live(ABC):
         innocent = tuple(f"{name}{self.separator}" for name in self._innocent)
         names = [name for name in self._reached() if name == self._scope or (name and name.startswith(below))]
         guilty = [name for name in names if name not in self._innocent and not name.startswith(innocent)]
-        own = [self._owner(name) for name in dict.fromkeys(guilty)]
-        return [*own, *self._later.owners()] if self._is_later else own
+        return [*map(self._owner, guilty), *(self._later.owners() if self._is_later else ())]
 
     def _reached(self) -> list[str]:
         return list(self._called)

@@ -23,11 +23,10 @@ MOST_FORMS: Final = 2  # of a mask of two axes, which may lie along queries or k
 OPPOSITE: Final = "the opposite of the other side's"  # where one side's mask says what counts, and the other's what not
 
 
-def told(given: Mapping[str, Any], array: Callable[[Any], Array]) -> Iterator[Mask]:
-    """Yield the masks among the arguments of a call; `array` makes an array of a tensor."""
-    for value in given.values():
-        if (mask := _counting(value, array)) is not None:
-            yield Mask(shape=list(mask.shape), bits=np.packbits(mask).tobytes())
+def told(given: Mapping[str, Any], array: Callable[[Any], Array]) -> list[Mask]:
+    """Return the masks among the arguments of a call; `array` makes an array of a tensor."""
+    bits = [mask for value in given.values() if (mask := _counting(value, array)) is not None]
+    return [Mask(shape=list(mask.shape), bits=np.packbits(mask).tobytes()) for mask in bits]
 
 
 def knobs(
@@ -77,24 +76,20 @@ def fitted(mask: Array, shape: tuple[int, ...]) -> Iterator[Array]:
     ):
         mask = mask[..., : shape[-2], : shape[-1]]
     long = [size for size in mask.shape if size > 1]
-    ways = [
-        [long[places.index(axis)] if axis in places else 1 for axis in range(len(shape))]
-        for places in itertools.combinations(range(len(shape)), len(long))
-        if all(shape[place] in (1, size) for place, size in zip(places, long, strict=True))
+    forms = [
+        [long[axes.index(number)] if number in axes else 1 for number in range(len(shape))]
+        for axes in itertools.combinations(range(len(shape)), len(long))
+        if all(shape[axis] in (1, size) for axis, size in zip(axes, long, strict=True))
     ]
-    for way in sorted(ways, key=lambda way: sum(map(operator.ne, way, shape)))[:MOST_FORMS]:
-        yield np.broadcast_to(mask.reshape(way), tuple(map(max, way, shape)))
+    for form in sorted(forms, key=lambda form: sum(map(operator.ne, form, shape)))[:MOST_FORMS]:
+        yield np.broadcast_to(mask.reshape(form), tuple(map(max, form, shape)))
 
 
 def _counting(value: Any, array: Callable[[Any], Array]) -> Array | None:
     """Return what counts according to a mask; None for anything that is no mask."""
     kind, shape = str(getattr(value, "dtype", "")), getattr(value, "shape", ())
-    if (
-        not shape
-        or (len(shape) < 2 and "bool" not in kind)
-        or not any(name in kind for name in ("bool", "int", "float"))
-        or not 0 < np.prod(shape) <= LARGEST
-    ):
+    may_count = bool(shape) and ("bool" in kind or (len(shape) > 1 and ("int" in kind or "float" in kind)))
+    if not may_count or not 0 < np.prod(shape) <= LARGEST:
         return None
     values = array(value)
     if values.dtype == np.bool_:
@@ -121,37 +116,40 @@ NEAR: Final = 2.0**-34  # of the largest value: what is nearer is equal
 MOST_AXES: Final = 5  # for more there are too many orders to try
 
 
+Mapped = Callable[[Callable[[Any], Any], Any], Any]  # a nest of containers, of which a function maps the leaves
+
+
 def exchanged(
-    leaves: Sequence[Any],
+    arguments: dict[str, Any],
     known: Sequence[tuple[Array, Array]],
+    mapped: Mapped,
     floats: Callable[[Any], Array | None],
     like: Callable[[Array, Any], Any],
-) -> list[Any] | None:
+) -> dict[str, Any] | None:
     """Return the arguments of a call with the other side's tensors in place of its own.
 
-    None if a tensor of floats is none of those known, or if all are the same on both sides. `leaves`: the arguments,
-    taken apart. `known`: pairs of a tensor of this side and the other side's, in torch's axes. `floats`: returns the
-    numbers of a tensor of floats, None of anything else. `like`: returns a tensor of an array, like another tensor.
+    None if a tensor of floats is none of those known, or if all are the same on both sides. `known`: pairs of a tensor
+    of this side and the other side's, in torch's axes. `floats`: returns the numbers of a tensor of floats, None of
+    anything else. `like`: returns a tensor of an array, like another tensor.
     """
-    changed, is_changed = list(leaves), False
-    for number, leaf in enumerate(leaves):
-        if (array := floats(leaf)) is not None:
-            if (match := _match(array, known)) is None:
-                return None
-            mine, theirs, axes = match
-            changed[number] = like(np.transpose(theirs, axes), leaf)
-            is_changed = is_changed or not near(mine, theirs)
-    return changed if is_changed else None
+    are_same = []
 
+    def with_theirs(leaf: Any) -> Any:
+        if (own := floats(leaf)) is None:
+            return leaf
+        for mine, theirs in known:
+            if own.ndim == mine.ndim <= MOST_AXES and mine.dtype.kind == "f":
+                for axes in itertools.permutations(range(own.ndim)):
+                    if near(np.transpose(mine, axes), own):
+                        are_same.append(near(mine, theirs))
+                        return like(np.transpose(theirs, axes), leaf)
+        raise LookupError("a tensor of floats that the other side has not recorded")
 
-def _match(own: Array, known: Sequence[tuple[Array, Array]]) -> tuple[Array, Array, tuple[int, ...]] | None:
-    """Return the pair of whose first tensor an input of floats is a transposed copy, and the order of its axes."""
-    for mine, theirs in known:
-        if own.ndim == mine.ndim <= MOST_AXES and mine.dtype.kind == "f":
-            for axes in itertools.permutations(range(own.ndim)):
-                if near(np.transpose(mine, axes), own):
-                    return mine, theirs, axes
-    return None
+    try:
+        replaced: dict[str, Any] = mapped(with_theirs, arguments)
+    except LookupError:
+        return None
+    return None if all(are_same) else replaced
 
 
 def near(mine: Array, theirs: Array) -> bool:

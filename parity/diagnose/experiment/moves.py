@@ -92,20 +92,11 @@ def _knobs(module: Any, kind: type, made: list[Called], names: Mapping[int, str]
         }
         first = next(at for at in range(number + 1) if made[at].layer is call.layer)
         if first < number:
-            contexts[f"{shown[number]} {ONCE}"] = _repeated(module, kind, first, number)
+            contexts[f"{shown[number]} {ONCE}"] = _moved(module, kind, number, call, ONCE, first)
         if contexts:
             owner, before = type(module).__name__, f"{shown[number]} {IN_PLACE}"
             change: Changed = one_of(lambda enter: enter(), {before: nullcontext, **contexts})
             yield Knob(ORDER, owner, call.line, before, "operation", change, tuple(contexts), LAYERS)
-
-
-def _repeated(module: Any, kind: type, first: int, number: int) -> Callable[[], AbstractContextManager[Any]]:
-    """Return the context in which a call returns what the first one of its layer has returned."""
-
-    def do(returned: dict[int, Any], here: int, call: Callable[..., Any], layer: Any, args: Any, kwargs: Any) -> Any:
-        return returned[first] if here == number else call(layer, *args, **kwargs)
-
-    return lambda: _seen(module, kind, do)
 
 
 def _positions(number: int, made: list[Called]) -> Iterator[tuple[str, int]]:
@@ -123,12 +114,14 @@ def _positions(number: int, made: list[Called]) -> Iterator[tuple[str, int]]:
 def _moved(
     module: Any, kind: type, number: int, moved: Called, how: str, at: int
 ) -> Callable[[], AbstractContextManager[Any]]:
-    """Return the context in which a layer is called at another place."""
+    """Return the context in which a layer is called at another place, or returns what an earlier call of it did."""
 
     def do(returned: dict[int, Any], here: int, call: Callable[..., Any], layer: Any, args: Any, kwargs: Any) -> Any:
         def again(tensor: Any) -> Any:
             return call(moved.layer, tensor, **moved.kwargs)
 
+        if here == number and how == ONCE:
+            return returned[at]
         if here == number:
             return args[0] - returned[at] + again(returned[at]) if how == ALONE else args[0]
         if here == at and how == BEFORE:

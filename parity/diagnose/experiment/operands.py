@@ -34,7 +34,6 @@ REDUCED: Final[Mapping[str, Callable[..., Array]]] = {
 }  # fmt: skip
 RANDOM: Final = re.compile("rand|norm|bernoulli|dropout", re.IGNORECASE)
 CONSTANT, AXES = "code.tensor", "reduction.axes"
-BROADCAST: Final = ("add", "subtract", "multiply", "divide")
 OPERANDS: Final = "operands.order"
 INVERSES: Final[Mapping[str, tuple[str, Callable[[Array], Array]]]] = {
     "subtract": ("-", np.negative), "divide": ("/", np.reciprocal)
@@ -199,7 +198,7 @@ def _broadcast(torch: Parting, keras: Parting, difference: Difference) -> Named 
     kinds = {computed(op.name) for op in (torch, keras)}
     shapes = [op.output.array.shape for op in (torch, keras)]
     are_same = bool(torch.shared and keras.shared) and not (torch.alone or keras.alone)
-    if not are_same or kinds.isdisjoint(BROADCAST) or math.prod(shapes[0]) == math.prod(shapes[1]):
+    if not are_same or kinds.isdisjoint(relations.FURTHER) or math.prod(shapes[0]) == math.prod(shapes[1]):
         return None
     are_like = len(kinds) == 1
     if not are_like:  # a loss in one op, and one that is written out

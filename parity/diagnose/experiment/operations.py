@@ -61,7 +61,7 @@ class Operation(NamedTuple):
 Calls = Mapping[tuple[str, int], Any]  # ways, by the names and numbers of calls
 
 
-def knobs(found: Sequence[Operation], doing: Callable[[Calls], AbstractContextManager[Any]]) -> Iterator[Knob]:
+def knobs(operations: Sequence[Operation], doing: Callable[[Calls], AbstractContextManager[Any]]) -> Iterator[Knob]:
     """Yield the change of each call, of all calls on one line, and of all that are alike in the module.
 
     These are all windows of one kind, to the same rule, and all calls of one function. A line is run several times
@@ -69,22 +69,20 @@ def knobs(found: Sequence[Operation], doing: Callable[[Calls], AbstractContextMa
 
     `doing`: a context manager within which calls are done in these ways.
     """
-    for operation in found:
+    with_line = (each for each in operations if each.source)
+    on_lines = grouped(with_line, lambda each: (each.source, each.name, each.what, each.before))
+    windows = grouped((each for each in operations if each.what == PADDING), lambda each: each.kind)
+    joint = (each for each in operations if each.kind in (HALVES, NORMALIZE))
+    halves = grouped(joint, lambda each: (each.kind, each.before))
+    functions = grouped((each for each in operations if each.what == FUNCTION), lambda each: each.name)
+    spread = [alike for alike in functions.values() if len({each.source for each in alike}) > 1 or not alike[0].source]
+    by_texts = [(None, on_lines.values()), (RULES, windows.values()), (None, halves.values()), ((LEFT_OUT,), spread)]
+    for operation in operations:
         yield _knob([operation], tuple(operation.ways), doing)
-    with_line = [each for each in found if each.source]
-    for alike in grouped(with_line, lambda each: (each.source, each.name, each.what, each.before)).values():
-        if len(alike) > 1:
-            yield _knob(alike, tuple(alike[0].ways), doing)
-    for alike in grouped((each for each in found if each.what == PADDING), lambda each: each.kind).values():
-        if len(alike) > 1:
-            yield _knob(alike, RULES, doing)
-    joint = (each for each in found if each.kind in (HALVES, NORMALIZE))
-    for alike in grouped(joint, lambda each: (each.kind, each.before)).values():
-        if len(alike) > 1:
-            yield _knob(alike, tuple(alike[0].ways), doing)
-    for alike in grouped((each for each in found if each.what == FUNCTION), lambda each: each.name).values():
-        if len(alike) > 1 and {each.source for each in alike} != {alike[0].source or None}:
-            yield _knob(alike, (LEFT_OUT,), doing)
+    for texts, groups in by_texts:
+        for alike in groups:
+            if len(alike) > 1:
+                yield _knob(alike, texts or tuple(alike[0].ways), doing)
 
 
 def _knob(
@@ -114,15 +112,16 @@ def paddings(axes: Sequence[Axis], is_transposed: bool = False) -> dict[str, Mar
     """Return other paddings of an op, likely ones first, by text; a transposed convolution's can only be cropped."""
     present, widths = padding(axes), range(max(axis.window for axis in axes))
     totals = [sum(pair) for pair in present]
+    halves = _halves(totals) if is_transposed else same(axes)
+    rules = {SAME: halves, ODD_FIRST: tuple((after, before) for before, after in halves)}
     if is_transposed:
-        rules = {SAME: _halves(totals), ODD_FIRST: _exchanged(_halves(totals))}
         ends = [tuple((before, total - before) for total in totals) for before in widths]
     else:
-        rules = {SAME: same(axes), ODD_FIRST: _exchanged(same(axes)), VALID: ((0, 0),) * len(axes)}
+        rules[VALID] = ((0, 0),) * len(axes)
         pairs = sorted(itertools.product(widths, repeat=2), key=lambda pair: abs(sum(pair) - totals[0]))
         ends = [((before, after),) * len(axes) for before, after in pairs]
-    found = rules | {told(margins): margins for margins in ends[:MOST]}
-    return {text: margins for text, margins in found.items() if margins != present}
+    by_text = rules | {told(margins): margins for margins in ends[:MOST]}
+    return {text: margins for text, margins in by_text.items() if margins != present}
 
 
 def widths(present: Margins) -> dict[str, Margins]:
@@ -155,15 +154,11 @@ def same(axes: Sequence[Axis]) -> Margins:
     """
     windows = [-(-axis.size // axis.stride) for axis in axes]
     missing = [(n - 1) * axis.stride + axis.window - axis.size for n, axis in zip(windows, axes, strict=True)]
-    return _halves([max(count, 0) for count in missing])
+    return _halves(missing)
 
 
 def _halves(totals: Sequence[int]) -> Margins:
     return tuple((max(total, 0) // 2, total - max(total, 0) // 2) for total in totals)
-
-
-def _exchanged(margins: Margins) -> Margins:
-    return tuple((after, before) for before, after in margins)
 
 
 class Order(NamedTuple):
@@ -181,20 +176,20 @@ class Order(NamedTuple):
 
 def orders(before: Sequence[int], after: Sequence[int]) -> list[Order]:
     """Return the orders in which a reshape from one shape to another can leave the numbers, but for the plain one."""
-    found = [Order(False, *axes) for axes in _exchanges(after)]
+    variants = [Order(False, *axes) for axes in _exchanges(after)]
     if len(before) != len(after):
-        found += [Order(True, *axes) for axes in _exchanges(before)]
-    return found
+        variants += [Order(True, *axes) for axes in _exchanges(before)]
+    return variants
 
 
 def arrangements(count: int) -> dict[str, tuple[int, ...]]:
     """Return other orders of so many parts, by text: two exchanged first, at last all in reverse or three in turn."""
     pairs = itertools.combinations(range(count), 2)
-    found = {f"parts {first} and {second} exchanged": tuple(exchanged(count, first, second)) for first, second in pairs}
+    by_text = {f"parts {a} and {b} exchanged": tuple(exchanged(count, a, b)) for a, b in pairs}
     plain = tuple(range(count))
     turns = [(*plain[1:], plain[0]), (plain[-1], *plain[:-1]), plain[::-1]]
-    found |= {f"parts {', '.join(map(str, turn))}": turn for turn in turns if turn not in found.values()}
-    return dict(list(found.items())[:MOST])
+    by_text |= {f"parts {', '.join(map(str, turn))}": turn for turn in turns if turn not in by_text.values()}
+    return dict(list(by_text.items())[:MOST])
 
 
 def _exchanges(shape: Sequence[int]) -> Iterator[tuple[int, int]]:

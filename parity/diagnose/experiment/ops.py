@@ -17,6 +17,7 @@ import numpy as np
 
 from parity.core.arrays import Array, Floats
 from parity.core.errors import TraceError
+from parity.runtime.returned import KINDS
 from parity.trace import validate
 from parity.trace.tensorfile import TensorFile, Writer
 
@@ -185,14 +186,11 @@ class Recording(msgspec.Struct, frozen=True):
 class Recorder:
     """Collects ops as they are executed, with arrays of at most `room` bytes.
 
-    `identity`: tells tensors apart; it changes when one is written to. `content`: returns a copy of a tensor as an
-    array, in float64 if it has fractions; None if it holds no numbers.
+    `identity`: tells tensors apart; it changes when one is written to. `array`: returns the numbers of a tensor.
     """
 
-    def __init__(
-        self, identity: Callable[[Any], Hashable], content: Callable[[Any], Array | None], room: int = LARGEST
-    ) -> None:
-        self.identity, self.content, self.room = identity, content, room
+    def __init__(self, identity: Callable[[Any], Hashable], array: Callable[[Any], Array], room: int = LARGEST) -> None:
+        self.identity, self.array, self.room = identity, array, room
         self.ops: list[Op] = []
         self.arrays: dict[int, Array] = {}
         self.cut = False
@@ -241,9 +239,8 @@ class Recorder:
 
     def _keep(self, number: int, tensor: Any, largest: int) -> bool:
         """Keep the numbers of a tensor; return False if there is no room."""
-        array = self.content(tensor)
-        if array is None:
-            return True
+        array = self.array(tensor)
+        array = array.astype(KINDS.get(array.dtype.kind, np.float64))  # a copy, as what it is a view of may change
         if array.nbytes > min(self.room, largest):
             return False
         self.room -= array.nbytes

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from parity.config.pair import UNKNOWN
 from parity.diagnose.place import around
 from parity.results import CaseResult, Cause, worst
-from parity.runtime.experiment import Outcome, Question, Tensor
+from parity.runtime.experiment import Question, Tensor
 from parity.runtime.survey import Survey
 from parity.trace import keys
 from parity.trace.keys import MODEL, number, plain
@@ -48,19 +48,19 @@ def guilty(
     """
     places_of = [(tensor, _place(tensor, places)) for tensor in unequal if is_forward(tensor)]
     moved = _moved(result, [tensor for tensor, _ in places_of if keys.key(tensor.kind, tensor.name) == first])
-    found = []
+    modules = []
     for where in dict.fromkeys(cause.where for cause in filter(which, result.causes)):
-        tensors = [tensor for tensor, place in places_of if plain(where) in (plain(place), plain(tensor.name))]
+        tensors = [tensor for tensor, path in places_of if plain(where) in (plain(path), plain(tensor.name))]
         # The place may be around a module whose inputs could not be compared.
         if where != MODEL:
             tensors = tensors or [tensor for tensor, _ in places_of if tensor.name.startswith(f"{plain(where)}.")]
         if moved and moved.where == where:
-            found.append(moved)
+            modules.append(moved)
         elif tensors:
             # Of a module's outputs one may differ visibly behind one that float32 cannot see.
             seen = next((tensor for tensor in tensors if tensor.verdict == result.verdict), tensors[0])
-            found.append(Guilty(where, seen))
-    return found[:MOST]
+            modules.append(Guilty(where, seen))
+    return modules[:MOST]
 
 
 def earliest(unequal: Sequence[Unequal], places: Mapping[str, str]) -> Guilty | None:
@@ -96,12 +96,12 @@ class Asked:
         traces: tuple[Trace, Trace],
         weights: Weights | None = None,
     ):
-        self._torch, self._matching = torch, matching
+        self.torch, self._matching = torch, matching
         self._weights = [(entry.torch, entry.keras) for entry in weights.entries] if weights else []
         self._owners = {seen.key: seen.module for seen in torch.outputs}
         self._shapes = {seen.key: seen.shape for seen in torch.outputs}
         self._differ = {plain(tensor.name) for tensor in unequal if tensor.kind == "activation"}
-        self._forward = [tensor for tensor in unequal if is_forward(tensor)]
+        self.forward = list(filter(is_forward, unequal))  # what differs in the first forward pass
         self._folders = [str(trace.folder) for trace in traces]
 
     def questions(self, asked: Guilty) -> tuple[Question, Question] | None:
@@ -129,25 +129,16 @@ class Asked:
         )
 
     @property
-    def output(self) -> Unequal | None:
-        """Return the first of the model's outputs that differ."""
-        return next((tensor for tensor in self._forward if tensor.name.startswith(MODEL)), None)
+    def outputs(self) -> list[Unequal]:
+        """Return the model's outputs that differ in the first forward pass."""
+        return [tensor for tensor in self.forward if tensor.name.startswith(MODEL)]
 
     def next_call(self, first: Unequal) -> Unequal | None:
         """Return what a module returns when it is called next, if that differs as what it `first` returned does."""
         name = f"{plain(first.name)}#{number(first.name) + 1}"
         return next(
-            (each for each in self._forward if each.kind == first.kind == "activation" and each.name == name), None
+            (each for each in self.forward if each.kind == first.kind == "activation" and each.name == name), None
         )
-
-    @property
-    def is_large(self) -> bool:
-        """Return whether each call of the model takes long."""
-        return self._torch.is_large
-
-    def is_first(self, asked: Guilty) -> bool:
-        """Return whether the difference is the first one of the forward pass."""
-        return asked.first == self._forward[0]
 
     def is_behind(self, first: Unequal, keras: str) -> bool:
         """Return whether a difference may follow from an earlier one that calling a layer of Keras's keeps.
@@ -155,7 +146,7 @@ class Asked:
         That is so if the whole model is called, and what stands before in the same part of it differs as much.
         """
         part = first.name.partition(".")[0]
-        before = itertools.takewhile(lambda tensor: tensor != first, self._forward)
+        before = itertools.takewhile(lambda tensor: tensor != first, self.forward)
         earlier = (tensor for tensor in before if tensor.name.partition(".")[0] == part)
         return not keras and any(worst([tensor.verdict, first.verdict]) == tensor.verdict for tensor in earlier)
 
@@ -172,7 +163,7 @@ class Asked:
         """Return where both sides find a tensor that a module is given."""
         module, key = plain(name), keys.key("input", name)
         mine = Tensor(key=key, module=module, kind="given", number=number(name))
-        shapes = self._torch.arguments.get(module, [])
+        shapes = self.torch.arguments.get(module, [])
         matched = ((plain(match.keras), match.inputs) for match in self._of(module) if match.inputs is not None)
         fed = ((each.keras, each.axes) for each in self._matching.fed if each.torch == module)
         layer = next(itertools.chain(matched, fed), None)
@@ -224,11 +215,3 @@ def around_asked(questions: Both, asked: Both | None) -> Both:
     """Return the questions about a module around the one that both sides were asked about before."""
     tried = (asked[0].module, asked[1].module) if asked else ("", "")
     return replace(questions[0], tried=tried[0]), replace(questions[1], tried=tried[1])
-
-
-def with_settings(questions: Both, torch: Outcome, keras: Outcome) -> Both:
-    """Return the questions with the settings and the masks that the other side has."""
-    return tuple(  # type: ignore[return-value]
-        replace(question, settings=other.settings, named=other.named, masks=other.masks)
-        for question, other in zip(questions, (keras, torch), strict=True)
-    )

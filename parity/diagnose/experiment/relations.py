@@ -94,18 +94,13 @@ def looked_up(torch: Parting, keras: Parting, difference: Difference) -> Named |
     if not computed(torch.name) == computed(keras.name) == "lookup" or not (torch.shared and keras.shared):
         return None
     sides = list(zip((torch, keras), difference.graphs, strict=True))
-    indices: list[Array] = []
-    made: list[str] = []
-    for op, graph in sides:
-        values = {number: graph.values[number] for number in op.alone}
-        taken = [number for number, value in values.items() if value.is_integer and value.size > 1]
-        if len(taken) != 1:
-            return None
-        indices.append(values[taken[0]].array.ravel())
-        made.append(graph.result(taken[0]))
-    if torch.output.size != keras.output.size:
+    values = [{number: graph.values[number] for number in op.alone} for op, graph in sides]
+    taken = [[number for number, value in own.items() if value.is_integer and value.size > 1] for own in values]
+    if any(len(each) != 1 for each in taken) or torch.output.size != keras.output.size:
         return None
-    words = f"{places(difference)} look up other entries of it: {' and '.join(made)}"
+    indices = [own[number].array.ravel() for own, (number,) in zip(values, taken, strict=True)]
+    made = " and ".join(graph.result(number) for (_, graph), (number,) in zip(sides, taken, strict=True))
+    words = f"{places(difference)} look up other entries of it: {made}"
     return numbers(LOOKED_UP, indices[0], indices[1], words)
 
 
@@ -113,11 +108,9 @@ def shifted(torch: Parting, keras: Parting, difference: Difference) -> Named | N
     """Return that two like ops are given the same numbers, on one side shifted along an axis."""
     if computed(torch.name) != computed(keras.name):
         return None
-    given = [
-        [graph.values[number].array for number in op.alone]
-        for op, graph in zip((torch, keras), difference.graphs, strict=True)
-    ]
-    for mine, theirs in itertools.product(*given):
+    sides = zip((torch, keras), difference.graphs, strict=True)
+    ours, others = ([graph.values[number].array for number in op.alone] for op, graph in sides)
+    for mine, theirs in itertools.product(ours, others):
         if mine.shape == theirs.shape and any(shifts := (_shift(mine, theirs), _shift(theirs, mine))):
             words = f"{places(difference)} are given the same numbers at other places"
             return Named(SHIFTED, shifts[0] or AS_IT_IS, AS_IT_IS if shifts[0] else shifts[1], words)
@@ -139,12 +132,8 @@ def aligned(torch: Parting, keras: Parting, difference: Difference) -> Named | N
     """Return that two like ops combine the same two tensors, along other axes of the result."""
     function = ELEMENTWISE.get(computed(torch.name))
     are_same = len(torch.shared) == len(keras.shared) == 2 and not (torch.alone or keras.alone)
-    if (
-        computed(keras.name) != computed(torch.name)
-        or not function
-        or not are_same
-        or torch.output.size != keras.output.size
-    ):
+    are_like = computed(torch.name) == computed(keras.name) and torch.output.size == keras.output.size
+    if not (function and are_same and are_like):
         return None
     graphs = difference.graphs
     mine = sorted(torch.inputs)
@@ -170,10 +159,8 @@ def _alignments(
         return
     few = [operand.squeeze() for operand in operands]
     for axes in itertools.product(*(itertools.permutations(range(result.ndim), each.ndim) for each in few)):
-        shapes = [
-            tuple(result.shape[axis] for axis in along) == each.shape for each, along in zip(few, axes, strict=True)
-        ]
-        if not all(shapes):
+        lengths = [tuple(result.shape[axis] for axis in along) for along in axes]
+        if lengths != [each.shape for each in few]:
             continue
         laid = [_laid(each, along, result.ndim) for each, along in zip(few, axes, strict=True)]
         for pair in (laid, laid[::-1]):

@@ -57,8 +57,9 @@ class Search:
         self._may_solve = may_solve
         self.besides: list[Knob] = []  # settings that are tried as the second of two alone
         start = time.monotonic()
-        first = self._calls.under(())
-        self._left, self.is_steady = largest_difference(target.value, first), _are_alike(first, self._calls.under(()))
+        first, again = self._calls.under(()), self._calls.under(())
+        self._left = largest_difference(target.value, first)
+        self.is_steady = first is again if first is None or again is None else reproduced(first, again)
         self._calls.limit(time.monotonic() - start)
         self.before = bits_of(target, self._left)
 
@@ -283,10 +284,6 @@ class Search:
         values: Mapping[str, Seen] = {"value": self._target}
         is_match = bits_of(self._target, left) >= needed
         return is_match and is_conclusive(values, {"value": left}, {"value": self._left})
-
-
-def _are_alike(one: Array | None, two: Array | None) -> bool:
-    return one is two is None or (one is not None and two is not None and reproduced(one, two))
 
 
 def zeros(given: Any, *_: Any, **__: Any) -> Any:

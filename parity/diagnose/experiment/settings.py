@@ -8,17 +8,9 @@ from typing import Any, Final, NamedTuple
 from parity.core import ownership
 from parity.core.arrays import Array, Floats
 from parity.core.groups import by_key
-from parity.diagnose.experiment import code, knobs, masks
+from parity.diagnose.experiment import candidates, code, knobs, masks
 from parity.diagnose.experiment.attempts import plain
-from parity.diagnose.experiment.candidates import (
-    EQUATION,
-    FORMS,
-    IDENTITIES,
-    SLICES,
-    candidates,
-    is_number,
-    of_all_axes,
-)
+from parity.diagnose.experiment.candidates import EQUATION, is_number, of_all_axes
 from parity.diagnose.experiment.causes import NAMES
 from parity.diagnose.experiment.executed import Executed, executed
 from parity.diagnose.experiment.knobs import Knob
@@ -98,7 +90,7 @@ def values_to_try(question: Question, live: Live, known: Known) -> Callable[[Kno
     # What the other side alone has is the likeliest.
     theirs = sorted(question.settings or [], key=known.settings.__contains__)
     words, own = [text for text in theirs if isinstance(text, str) and text not in code.BINARY], known.by_name
-    alone = [value for value in theirs if value not in known.settings]
+    alone = [value for value in theirs if value not in known.settings]  # among them operators
     around = [word for each in known.run for word in knobs.words(each.function.__code__)]
 
     def values(knob: Knob) -> Sequence[Any]:
@@ -106,9 +98,8 @@ def values_to_try(question: Question, live: Live, known: Known) -> Callable[[Kno
         # The first values are tried of all settings. A setting that a port gives may have been left to its default.
         usual = [live.functions.get(each, each) if knob.kind == "callable" else each for each in knob.defaults]
         usual = [each for each in usual if each != knob.value]
-        others = sorted(
-            _values(knob, theirs, likely, live.functions), key=lambda each: not _is_sign_of(knob, each, alone)
-        )
+        others = _values(knob, theirs, likely, live.functions)
+        others = sorted(others, key=lambda each: knob.kind != "operator" or each not in alone)
         # Sizes that the other side alone has, the nearest first: a dilation is likelier another one than the padding.
         sizes = [each for each in others if isinstance(each, (tuple, list)) and plain(each) not in known.settings]
         sizes.sort(key=lambda size: _distance(size, knob.value))
@@ -120,21 +111,15 @@ def values_to_try(question: Question, live: Live, known: Known) -> Callable[[Kno
     return values
 
 
-def _is_sign_of(knob: Knob, value: Any, alone: Sequence[Any]) -> bool:
-    """Return whether a value is an operator that the other side has, and this side has nowhere."""
-    return knob.kind == "operator" and value in alone
-
-
 def _of_its_name(
     knob: Knob, values: Sequence[Any], theirs: Mapping[str, Sequence[Any]], own: Mapping[str, Sequence[Any]]
 ) -> list[Any]:
     """Return the values that the other side has under the setting's name, first those that this side has not."""
     name = NAMES.get(knob.name, knob.name)
     there = [form for each in theirs.get(name, ()) for form in (each, of_all_axes(each))]
-    candidates_of_name = [
-        each for each in values if (is_number(each) or isinstance(each, (str, tuple, list))) and plain(each) in there
-    ]
-    return sorted(candidates_of_name, key=lambda each: plain(each) in own.get(name, ()))[:MOST_ALIKE]
+    alike = [each for each in values if is_number(each) or isinstance(each, (str, tuple, list))]
+    alike = [each for each in alike if plain(each) in there]
+    return sorted(alike, key=lambda each: plain(each) in own.get(name, ()))[:MOST_ALIKE]
 
 
 def _distance(size: Sequence[Any], own: Any) -> float:
@@ -160,17 +145,17 @@ def _values(
     if knob.value == knobs.AS_GIVEN or knob.kind in ("precision", "operation"):
         return list(knob.words)
     if knob.kind == "function":
-        forms = [functions[form] for form in FORMS.get(knob.name, ()) if form in functions]
+        forms = [functions[form] for form in candidates.FORMS.get(knob.name, ()) if form in functions]
         return sorted([*forms, *knob.words], key=lambda form: form != LEFT_OUT)
     if knob.kind == "slice":
-        return [text for text in SLICES if text != knob.value]
+        return [text for text in candidates.SLICES if text != knob.value]
     if knob.kind == "operator":
         return code.signs(knob.value)
     if isinstance(knob.value, str) and not (knobs.WORD.fullmatch(knob.value) or EQUATION.fullmatch(knob.value)):
         return []  # a format, a message
-    names = (*theirs, *IDENTITIES)
+    names = (*theirs, *candidates.IDENTITIES)
     known = {name: functions[name] for name in names if isinstance(name, str) and name in functions}
-    return candidates(knob.value, theirs, dict.fromkeys(words), known | dict(functions))
+    return candidates.candidates(knob.value, theirs, dict.fromkeys(words), known | dict(functions))
 
 
 def _switched_off(knob: Knob, kind: str) -> Sequence[Any]:

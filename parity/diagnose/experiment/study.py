@@ -22,7 +22,7 @@ from parity.diagnose.experiment.search import FEWER, LEAST, Search
 from parity.diagnose.experiment.settings import Known, Open, known_settings, values_to_try
 from parity.diagnose.formula import NEEDED
 from parity.runtime import experiment, survey
-from parity.runtime.experiment import LATER, Change, Found, Outcome, Question
+from parity.runtime.experiment import LATER, Change, Outcome, Question
 from parity.runtime.job import ExperimentJob
 
 # For each part of the search in one module: an argument, a place in the code, several layers alike, two changes.
@@ -79,12 +79,12 @@ def _answer(question: Question, live: Live, attempts: Attempts) -> Outcome:
     may_exchange = recorded.tensors and (question.takes_theirs or not question.description)
     is_exchanged = bool(may_exchange) and live.exchange(recorded.tensors)
     if question.description:
-        _describe(question, live)
+        recording, given = live.recorded(), live.arguments()[0].values()
+        ops.write(recording, Path(question.description), [live.array(each) for each in given if hasattr(each, "shape")])
         return Outcome()
     known = known_settings(question, live)
     if question.settings is None:
-        given = list(masks.told(live.arguments()[0], live.array))
-        return Outcome(settings=known.settings, named=known.by_name, masks=given)
+        return Outcome(settings=known.settings, named=known.by_name, masks=masks.told(live.arguments()[0], live.array))
     assert recorded.other
     known = known.beside(question.settings)
     theirs, is_forward = recorded.other.value, question.tensor.kind not in LATER
@@ -92,12 +92,12 @@ def _answer(question: Question, live: Live, attempts: Attempts) -> Outcome:
     if is_forward and not is_number and np.ptp(theirs) == 0:
         # A dropout of everything, an epsilon without end, a factor of 0: whatever makes an output vanish would do.
         problem = "the other side returns one number everywhere, as many settings do"
-        return Outcome(settings=known.settings, problem=problem)
-    if question.tensor.kind == "gradient" and not theirs.any():
+    elif question.tensor.kind == "gradient" and not theirs.any():
         problem = "the other side has no gradient, as many settings make it"
+    if problem:
         return Outcome(settings=known.settings, problem=problem)
-    values = values_to_try(question, live, known)
     call = _beside(live) if is_number or (is_forward and question.tensor.number) else live.replay
+    values = values_to_try(question, live, known)
     search = Search(call, recorded.other, values, SECONDS, attempts, may_solve=not is_number)
     if not search.is_steady:  # then a change that does nothing may seem to reproduce the other side
         return Outcome(settings=known.settings, problem="the module does not return the same when it is called again")
@@ -180,15 +180,12 @@ def _besides(question: Question, search: Search, known: Known, operations: Seque
     bases = list(_bases(question.given, [*known.in_code, *operations, *knobs.joint(known.named), *known.named]))
     if not bases:
         return Outcome(problem="what is given is not found again")
-    matches: list[Found] = []
     if any(map(search.reproduced, bases)):
         return Outcome(settings=known.settings, same=True)
     named = search.effective(known.named)
     further = [*operations, *knobs.joint(named), *named]
-    for changes in bases:
-        if matches := search.found(further, pairs=False, base=changes):
-            break
-    return Outcome(settings=known.settings, found=matches, tried=len(known.all))
+    matches = filter(None, (search.found(further, pairs=False, base=changes) for changes in bases))
+    return Outcome(settings=known.settings, found=next(matches, []), tried=len(known.all))
 
 
 def _later(question: Question, search: Search, known: Known, live: Live) -> Outcome:
@@ -247,10 +244,3 @@ def _bases(given: Sequence[Change], settings: Sequence[Knob]) -> Iterator[tuple[
     if len(base) == len(given):
         yield base
         yield tuple(knobs.widened(trial, settings) for trial in base)
-
-
-def _describe(question: Question, live: Live) -> None:
-    """Write what the module executes."""
-    recording = live.recorded()
-    tensors = [value for value in live.arguments()[0].values() if hasattr(value, "shape")]
-    ops.write(recording, Path(question.description), list(map(live.array, tensors)))

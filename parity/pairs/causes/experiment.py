@@ -18,28 +18,11 @@ from parity.diagnose.experiment.description import (
     with_lines,
 )
 from parity.diagnose.experiment.knobs import THEIRS
-from parity.diagnose.experiment.questions import (
-    Asked,
-    Guilty,
-    around_asked,
-    earliest,
-    guilty,
-    is_forward,
-    wider,
-    with_settings,
-)
+from parity.diagnose.experiment.questions import Asked, Guilty, around_asked, earliest, guilty, is_forward, wider
 from parity.diagnose.place import around
 from parity.pairs.accepting.consequences import diagnosis_key
-from parity.pairs.causes.further import (
-    Questions,
-    asked_about,
-    by_model,
-    confirmed,
-    following,
-    further,
-    is_behind,
-    to_pass,
-)
+from parity.pairs.causes import further
+from parity.pairs.causes.further import Questions, asked_about
 from parity.pairs.causes.sources import shown
 from parity.pairs.file import PairFile
 from parity.results import CaseResult, Cause
@@ -47,7 +30,6 @@ from parity.runtime import experiment, survey
 from parity.runtime.experiment import Outcome, Question
 from parity.runtime.job import ExperimentJob
 from parity.runtime.runner import Worker, both
-from parity.trace import keys
 from parity.trace.keys import MODEL, plain
 from parity.trace.manifest import Trace
 from parity.trace.mapping import PairContext
@@ -74,15 +56,15 @@ class Experiment(NamedTuple):
         asked = self._asks(examined)
         unknown = guilty(examined.result, examined.unequal, examined.places, examined.first)
         try:
-            named = self._searched(asked, {one.where: one for one in unknown})
-            for where, found in named.items():
-                if found or len(examined.result.causes) > 1:  # what only follows from a named cause needs none
-                    examined.result.causes = with_causes(examined.result.causes, where, found)
-            examined.result.causes += self._alike(asked, {where for where, found in named.items() if found}, examined)
+            named = self._searched(asked, {each.where: each for each in unknown})
+            for where, matches in named.items():
+                if matches or len(examined.result.causes) > 1:  # what only follows from a named cause needs none
+                    examined.result.causes = with_causes(examined.result.causes, where, matches)
+            examined.result.causes += self._alike(asked, {where for where in named if named[where]}, examined)
             if examined.result.verdict == "diverged" and sum(map(bool, named.values())) == 1:
-                (found,) = filter(None, named.values())
+                (matches,) = filter(None, named.values())
                 known = {cause.id for cause in examined.result.causes}
-                examined.result.causes += further(asked, found, examined.unequal, known, self._answers)
+                examined.result.causes += further.besides(asked, matches, known, self._answers)
             examined.result.causes = each_once(examined.result.causes)
             self._describe(asked, self._left(asked, unknown, named, examined), examined.result)
             self._add_lines(asked, examined)
@@ -101,11 +83,11 @@ class Experiment(NamedTuple):
         if first is None or self.context.matching is None:
             return []
         named = self._searched(self._asks(examined), {first.where: first}).get(first.where, [])
-        return named if is_behind(named, later, self._answers) else []
+        return named if further.is_behind(named, later, self._answers) else []
 
     def harmless(self, examined: Examined) -> set[str]:
         """Return the keys of the first tensors that differ while what torch's model returns does not depend on them."""
-        if self.context.matching is None or not (question := to_pass(self._asks(examined), examined.unequal)):
+        if self.context.matching is None or not (question := further.to_pass(self._asks(examined))):
             return set()
         try:
             self._ask([[question], []])
@@ -124,9 +106,9 @@ class Experiment(NamedTuple):
         self, asked: Asked, unknown: list[Guilty], named: dict[str, list[Cause]], examined: Examined
     ) -> dict[str, Guilty]:
         """Return the modules that remain without a cause; what only follows from a cause elsewhere needs none."""
-        left = {one.where: one for one in unknown if one.where not in named}
-        found = [cause for causes_there in named.values() for cause in causes_there]
-        for where in following(asked, found, list(left.values()), self._answers) if found and left else ():
+        left = {each.where: each for each in unknown if each.where not in named}
+        matches = [cause for causes_there in named.values() for cause in causes_there]
+        for where in further.following(asked, matches, list(left.values()), self._answers) if matches and left else ():
             examined.result.causes = with_causes(examined.result.causes, where, [])
             del left[where]
         return left
@@ -138,17 +120,17 @@ class Experiment(NamedTuple):
         described, questions = dict[str, Description](), Questions()
         # What is given to a module may be made around it; so it is at first sight where that cannot be compared.
         for place, tries_all in ((plain, False), (self._around, True), (lambda where: MODEL, True), (plain, True)):
-            silent = {where: one for where, one in unknown.items() if not described.get(where, SILENT).words}
-            silent = {where: one for where, one in silent.items() if tries_all or plain(where) in compared}
+            silent = {where: each for where, each in unknown.items() if not described.get(where, SILENT).words}
+            silent = {where: each for where, each in silent.items() if tries_all or plain(where) in compared}
             questions |= (at_place := asked_about(asked, silent, place))
             described |= self.described(at_place)
         lines = {where: each.lines for where, each in described.items() if not each.named and all(each.lines)}
         near = {}
         for where, (torch, keras) in lines.items():
             near[where] = self.near(questions[where][0], torch), self.near(questions[where][1], keras)
-        for where, found in self._named(near).items():
-            if found:
-                result.causes = with_causes(result.causes, where, found)
+        for where, matches in self._named(near).items():
+            if matches:
+                result.causes = with_causes(result.causes, where, matches)
         result.causes = with_descriptions(result.causes, described)
 
     def near(self, question: Question, lines: list[str]) -> Question:
@@ -170,8 +152,8 @@ class Experiment(NamedTuple):
 
         result = examined.result
         without = guilty(result, examined.unequal, examined.places, examined.first, is_asked)
-        described = self.described(asked_about(asked, {one.where: one for one in without}, plain))
-        described = {where: told._replace(line=shown(told.line)) for where, told in described.items()}
+        described = self.described(asked_about(asked, {each.where: each for each in without}, plain))
+        described = {where: each._replace(line=shown(each.line)) for where, each in described.items()}
         result.causes = with_lines(result.causes, described)
 
     def _searched(self, asked: Asked, unknown: dict[str, Guilty]) -> dict[str, list[Cause]]:
@@ -186,9 +168,9 @@ class Experiment(NamedTuple):
         compared = self.context.matching.modules_with_inputs
         named: dict[str, list[Cause]] = {}
         partly: dict[str, list[Cause]] = {}
-        told: Questions = {}
+        before: Questions = {}
         for place in (plain, self._around, lambda where: MODEL):
-            left = {where: one for where, one in unknown.items() if where not in named}
+            left = {where: each for where, each in unknown.items() if where not in named}
             apart = {where for where in left if plain(where) not in compared}
             narrow = left if place == plain else apart if place == self._around else ()
             questions = {
@@ -196,16 +178,16 @@ class Experiment(NamedTuple):
                 for where, both_sides in asked_about(asked, left, place).items()
                 if not asked.is_behind(unknown[where].first, both_sides[1].module)
             }
-            new = {where: each for where, each in questions.items() if wider(each) != told.get(where)}
-            found = self._named({where: around_asked(each, told.get(where)) for where, each in new.items()})
-            partly = {where: each for where, each in found.items() if each and not _explains(each)} | partly
-            named |= {where: each for where, each in found.items() if _explains(each)}
-            gets_other = {where for where in apart if asked.is_first(left[where])}
-            named |= {where: [] for where in found.keys() - partly.keys() - named.keys() - gets_other}
-            told |= {where: wider(both_sides) for where, both_sides in questions.items()}
-        named = confirmed(asked, unknown, named, self._answers, self._named)
-        by_outcome = {} if named else by_model(asked, unknown, self._named)
-        either = partly | {where: found for where, found in by_outcome.items() if _explains(found)} | named
+            new = {where: each for where, each in questions.items() if wider(each) != before.get(where)}
+            matches = self._named({where: around_asked(each, before.get(where)) for where, each in new.items()})
+            partly = {where: each for where, each in matches.items() if each and not _explains(each)} | partly
+            named |= {where: each for where, each in matches.items() if _explains(each)}
+            gets_other = {where for where in apart if left[where].first == asked.forward[0]}
+            named |= {where: [] for where in matches.keys() - partly.keys() - named.keys() - gets_other}
+            before |= {where: wider(both_sides) for where, both_sides in questions.items()}
+        named = further.confirmed(asked, unknown, named, self._answers, self._named)
+        by_outcome = {} if named else further.by_model(asked, unknown, self._named)
+        either = partly | {where: matches for where, matches in by_outcome.items() if _explains(matches)} | named
         return {where: either[where] for where in unknown if where in either}
 
     def _alike(self, asked: Asked, places: set[str], examined: Examined) -> list[Cause]:
@@ -214,15 +196,15 @@ class Experiment(NamedTuple):
         A diagnosis tells the first unknown difference alone: those behind it may follow from it.
         """
         kinds = self.traces[0].manifest.modules
-        found = {kinds.get(plain(where)) for where in places}
-        told = {plain(cause.where) for cause in examined.result.causes}
-        others: dict[str, Guilty] = {}
+        kinds_found = {kinds.get(plain(where)) for where in places}
+        known = {plain(cause.where) for cause in examined.result.causes}
+        suspects: dict[str, Guilty] = {}
         for tensor in filter(is_forward, examined.unequal):
             where = plain(tensor.name)
-            is_new = where not in told and diagnosis_key(tensor) not in examined.same
-            if tensor.kind == "activation" and is_new and where in kinds and kinds[where] in found:
-                others.setdefault(where, Guilty(where, tensor))
-        questions = asked_about(asked, dict(list(others.items())[:MOST_ALIKE]), plain)
+            is_new = where not in known and diagnosis_key(tensor) not in examined.same
+            if tensor.kind == "activation" and is_new and where in kinds and kinds[where] in kinds_found:
+                suspects.setdefault(where, Guilty(where, tensor))
+        questions = asked_about(asked, dict(list(suspects.items())[:MOST_ALIKE]), plain)
         return [cause for causes_there in self._named(questions).values() for cause in causes_there]
 
     def _around(self, where: str) -> str:
@@ -238,21 +220,24 @@ class Experiment(NamedTuple):
             named[where] = causes(where, kinds.get(plain(where), ""), *outcomes, (torch.module, keras.module))
             if all(outcome.same for outcome in outcomes):
                 innocent.add(where)
-        return {where: found for where, found in named.items() if found or where in innocent}
+        return {where: matches for where, matches in named.items() if matches or where in innocent}
 
     def outcomes(self, questions: Questions) -> dict[str, tuple[Outcome, Outcome]]:
         """Ask both sides for their settings first, then for the changes that make each reproduce the other."""
         if not questions:
             return {}
-        told = {
-            where: with_settings(questions[where], torch, keras)
-            for where, (torch, keras) in self._answers(questions).items()
-        }
-        return self._answers(told)
+        informed: Questions = {}
+        for where, outcomes in self._answers(questions).items():
+            torch, keras = (
+                replace(question, settings=theirs.settings, named=theirs.named, masks=theirs.masks)
+                for question, theirs in zip(questions[where], outcomes[::-1], strict=True)
+            )
+            informed[where] = torch, keras
+        return self._answers(informed)
 
     def _answers(self, questions: Questions) -> dict[str, tuple[Outcome, Outcome]]:
         """Return both sides' answers to each question. Raises BackendError if a side fails."""
-        self._ask([[both_sides[side] for both_sides in questions.values()] for side in (0, 1)])
+        self._ask(list(zip(*questions.values(), strict=True)))
         torch, keras = (experiment.read(self._folder(side)) for side in (0, 1))
         return dict(zip(questions, zip(torch, keras, strict=True), strict=True))
 
@@ -260,19 +245,14 @@ class Experiment(NamedTuple):
         """Return where both sides' calls part, where no change was found that explains the difference."""
         if not questions:
             return {}
-        folders = [[str(self._folder(side) / str(number)) for number in range(len(questions))] for side in (0, 1)]
+        folders = [(self._folder(0) / str(number), self._folder(1) / str(number)) for number in range(len(questions))]
         asked = [
-            [
-                replace(both_sides[side], description=folder, takes_theirs=side == 1)
-                for both_sides, folder in zip(questions.values(), folders[side], strict=True)
-            ]
-            for side in (0, 1)
+            (replace(torch, description=str(ours)), replace(keras, description=str(theirs), takes_theirs=True))
+            for (torch, keras), (ours, theirs) in zip(questions.values(), folders, strict=True)
         ]
-        self._ask(asked)
-        initial = self.traces[0].open("high", keys.INITIAL)
-        weights = [array for key, array in initial.items() if key.startswith("parameter/")]
-        told = (description(Path(mine), Path(theirs), weights) for mine, theirs in zip(*folders, strict=True))
-        return dict(zip(questions, told, strict=True))
+        self._ask(list(zip(*asked, strict=True)))
+        weights = list(self.traces[0].of_kind("parameter", None).values())
+        return dict(zip(questions, (description(*of_both, weights) for of_both in folders), strict=True))
 
     def _ask(self, questions: Sequence[Sequence[Question]]) -> None:
         """Let the sides answer, again without what has ended their process. Raises BackendError if one fails."""
@@ -299,6 +279,6 @@ class Experiment(NamedTuple):
         return (self.folder / "experiments" / self.backends[side].name).absolute()
 
 
-def _explains(found: Sequence[Cause]) -> bool:
+def _explains(matches: Sequence[Cause]) -> bool:
     """Return whether what is found is one change, and not that the other side is given another mask."""
-    return len(found) == 1 and all(change.after != THEIRS for change in found[0].changes)
+    return len(matches) == 1 and all(change.after != THEIRS for change in matches[0].changes)

@@ -12,11 +12,10 @@ from typing import Final
 from msgspec.structs import replace
 
 from parity.diagnose.experiment.causes import causes
-from parity.diagnose.experiment.questions import Asked, Guilty, is_forward
+from parity.diagnose.experiment.questions import Asked, Guilty
 from parity.results import Cause
 from parity.runtime.experiment import Change, Outcome, Question
 from parity.trace.keys import MODEL, plain
-from parity.verdict.traces import Unequal
 
 SIDES: Final = ("torch", "keras")
 MOST_PASSED: Final = 16  # tensors that differ
@@ -28,32 +27,30 @@ Name = Callable[[Questions], Mapping[str, list[Cause]]]
 
 def asked_about(asked: Asked, unknown: Mapping[str, Guilty], place: Callable[[str], str]) -> Questions:
     """Return the questions about modules, each asked of the place that `place` returns for it."""
-    questions = {where: asked.questions(one._replace(where=place(where))) for where, one in unknown.items()}
+    questions = {where: asked.questions(each._replace(where=place(where))) for where, each in unknown.items()}
     return {where: both_sides for where, both_sides in questions.items() if both_sides}
 
 
-def further(
-    asked: Asked, named: Sequence[Cause], unequal: Sequence[Unequal], known: Collection[str], answers: Answers
-) -> list[Cause]:
+def besides(asked: Asked, named: Sequence[Cause], known: Collection[str], answers: Answers) -> list[Cause]:
     """Return the causes that show only when those that experiments have found (`named`) are taken away.
 
-    `unequal`: all tensors that differ. `known`: the ids of all causes, of which none is told again.
+    `known`: the ids of all causes, of which none is told again.
     """
     if (kept := _kept(named)) is None:
         return []
     side, changes = kept
-    outputs = [tensor for tensor in unequal if is_forward(tensor) and tensor.name.startswith(MODEL)][:MOST]
-    questions = asked_about(asked, {tensor.name: Guilty(MODEL, tensor) for tensor in outputs}, lambda name: MODEL)
-    outcomes = _besides(questions, side, changes, answers)
+    outputs = {tensor.name: Guilty(MODEL, tensor) for tensor in asked.outputs[:MOST]}
+    questions = asked_about(asked, outputs, lambda name: MODEL)
+    outcomes = _outcomes_besides(questions, side, changes, answers)
     behind = [cause for outcome in outcomes.values() for cause in _causes(outcome, side, len(changes))]
     return list({cause.id: cause for cause in reversed(behind) if cause.id not in known}.values())
 
 
 def following(asked: Asked, named: Sequence[Cause], unknown: Sequence[Guilty], answers: Answers) -> set[str]:
     """Return the places, of those `unknown`, whose difference only follows from causes found elsewhere (`named`)."""
-    questions = asked_about(asked, {one.where: one for one in unknown}, lambda where: MODEL)
+    questions = asked_about(asked, {each.where: each for each in unknown}, lambda where: MODEL)
     by_side = [[cause for cause in named if cause.changes[0].side == side] for side in SIDES]
-    outcomes = [_besides(questions, *kept, answers) for found in by_side if (kept := _kept(found))]
+    outcomes = [_outcomes_besides(questions, *kept, answers) for matches in by_side if (kept := _kept(matches))]
     return {where for outcome in outcomes for where in outcome if outcome[where].same}
 
 
@@ -61,7 +58,7 @@ def is_behind(named: Sequence[Cause], questions: tuple[Question, Question], answ
     """Return whether what both sides are asked about only follows from the causes that experiments have found."""
     if (kept := _kept(named)) is None:
         return False
-    return any(outcome.same for outcome in _besides({MODEL: questions}, *kept, answers).values())
+    return any(outcome.same for outcome in _outcomes_besides({MODEL: questions}, *kept, answers).values())
 
 
 def confirmed(
@@ -73,10 +70,10 @@ def confirmed(
     causes.
     """
     left = dict(named)
-    for where, found in named.items():
-        if found and (again := asked.next_call(unknown[where].first)):
+    for where, matches in named.items():
+        if matches and (again := asked.next_call(unknown[where].first)):
             questions = asked_about(asked, {where: unknown[where]._replace(first=again)}, plain)
-            if questions and not is_behind(found, questions[where], answers):
+            if questions and not is_behind(matches, questions[where], answers):
                 del left[where]
                 left |= {place: each for place, each in name(questions).items() if each}
     return left
@@ -87,20 +84,19 @@ def by_model(asked: Asked, unknown: Mapping[str, Guilty], name: Name) -> Mapping
 
     What its module returns may have been compared with something else, as one with an activation is.
     """
-    first, output = next(iter(unknown), ""), asked.output
-    if output is None or asked.is_large or not unknown or unknown[first].first is output:
+    first = next(iter(unknown), "")
+    if not asked.outputs or asked.torch.is_large or not unknown or unknown[first].first is asked.outputs[0]:
         return {}
-    return name(asked_about(asked, {first: Guilty(MODEL, output)}, lambda where: MODEL))
+    return name(asked_about(asked, {first: Guilty(MODEL, asked.outputs[0])}, lambda where: MODEL))
 
 
-def to_pass(asked: Asked, unequal: Sequence[Unequal]) -> Question | None:
+def to_pass(asked: Asked) -> Question | None:
     """Return the question which of the first tensors that differ torch's model can be given; None if none may be.
 
     So differs what a layer returns at padding, which is masked afterwards: it hides where the models part.
     """
-    forward = list(filter(is_forward, unequal))
-    inner = list(itertools.takewhile(lambda each: not each.name.startswith(MODEL), forward))
-    if not inner or len(inner) == len(forward) or inner[0].verdict != "diverged" or asked.is_large:
+    inner = list(itertools.takewhile(lambda each: not each.name.startswith(MODEL), asked.forward))
+    if not (inner and asked.outputs) or inner[0].verdict != "diverged" or asked.torch.is_large:
         return None
     made = (asked.questions(Guilty(plain(each.name), each)) for each in inner[:MOST_PASSED])
     questions = [both_sides[0] for both_sides in made if both_sides]
@@ -116,18 +112,15 @@ def _kept(named: Sequence[Cause]) -> tuple[int, list[Change]] | None:
     return sides.pop(), [Change(**{name: getattr(cause.changes[0], name) for name in fields}) for cause in named]
 
 
-def _besides(questions: Questions, side: int, changes: list[Change], answers: Answers) -> dict[str, Outcome]:
+def _outcomes_besides(questions: Questions, side: int, changes: list[Change], answers: Answers) -> dict[str, Outcome]:
     """Return what a side finds that has to be changed besides these changes, for each question."""
     if not questions:
         return {}
-    told = answers(questions)
+    outcomes = answers(questions)
     given: Questions = {}
-    for name, (torch, keras) in questions.items():
-        settings = told[name][1 - side].settings
-        if side == 0:
-            given[name] = replace(torch, given=changes, settings=settings), keras
-        else:
-            given[name] = torch, replace(keras, given=changes, settings=settings)
+    for name, both_sides in questions.items():
+        own = replace(both_sides[side], given=changes, settings=outcomes[name][1 - side].settings)
+        given[name] = (both_sides[0], own) if side else (own, both_sides[1])
     return {name: outcome[side] for name, outcome in answers(given).items()}
 
 
@@ -136,10 +129,5 @@ def _causes(outcome: Outcome, side: int, given: int) -> list[Cause]:
     found = [replace(each, changes=each.changes[given:]) for each in outcome.found]
     mine, theirs = replace(outcome, found=found), Outcome()
     behind = causes(MODEL, "", *((theirs, mine) if side else (mine, theirs)))
-    return [replace(cause, where=_place(side, cause)) for cause in behind]
-
-
-def _place(side: int, cause: Cause) -> str:
-    """Return torch's path of the module with the setting; the whole model if it is known on Keras's side alone."""
-    path = plain(cause.changes[0].path)
-    return path if side == 0 and path else MODEL
+    # Reported is torch's path of the module with the setting; the whole model if it is known on Keras's side alone.
+    return [replace(cause, where=(not side and plain(cause.changes[0].path)) or MODEL) for cause in behind]

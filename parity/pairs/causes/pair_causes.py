@@ -183,8 +183,6 @@ def _name_norm(result: CaseResult, mapping: Mapping, reference: Trace, candidate
 
 def _name_buffers(result: CaseResult, mapping: Mapping) -> None:
     """Name as a cause each buffer that torch's training changes and Keras does not have."""
-    if not mapping.changing:
-        return
     result.causes = [cause for cause in result.causes if cause.where not in mapping.changing]
     evidence = "a forward pass in training mode changes it; a constant would need no counterpart"
     result.causes += [
