@@ -93,8 +93,7 @@ def _look_behind(
 ) -> None:
     """Add what else differs behind causes that hide later ones and that runs can be held to (HELD).
 
-    There it is looked for too where causes are unknown, as a difference that such a cause has made has none of its own.
-
+    Causes that are unknown are looked for there too: a difference that such a cause has made has none of its own.
     Both sides, or torch's alone, are recorded once more, as if the file accepted these causes, and the inherent ones;
     and again, where behind these there are other such causes.
     """

@@ -37,7 +37,11 @@ def tell(result: CaseResult, file: PairFile, folder: Path) -> None:
     result.not_compared += _not_run(file.pair, trained, port)
     result.assumptions += _assumed(file.pair, trained, *arrays)
     apart = list(_data_apart(file.pair, *arrays))
-    result.findings += apart or _epochs_apart(file.pair, trained, port)
+    if not apart and trained.epoch and port.epoch and trained.epoch != port.epoch:
+        ours, theirs = name_of(file.pair.torch), name_of(file.pair.keras)
+        message = f"an epoch of {ours} has {count(trained.epoch, 'batch')}, one of {theirs} {port.epoch}"
+        apart.append(Finding(id="script.epoch", side="keras", where=theirs, message=message))
+    result.findings += apart
 
 
 def _data_apart(pair: Pair, torch: Batches, keras: Batches) -> Iterator[Finding]:
@@ -71,14 +75,6 @@ def _data_apart(pair: Pair, torch: Batches, keras: Batches) -> Iterator[Finding]
             times = f"{theirs} gives {name} {scale / mine:.3g} times as large as {ours}"
             message = f"{times}: its root mean square is {scale:.3g}, not {mine:.3g}"
             yield Finding(id="script.data", side="keras", where=theirs, message=message)
-
-
-def _epochs_apart(pair: Pair, trained: Trained, port: Trained) -> Iterator[Finding]:
-    """Yield that the scripts' epochs have other numbers of batches, as where one leaves out an incomplete last one."""
-    ours, theirs = name_of(pair.torch), name_of(pair.keras)
-    if trained.epoch and port.epoch and trained.epoch != port.epoch:
-        message = f"an epoch of {ours} has {count(trained.epoch, 'batch')}, one of {theirs} {port.epoch}"
-        yield Finding(id="script.epoch", side="keras", where=theirs, message=message)
 
 
 def _not_run(pair: Pair, trained: Trained, port: Trained) -> Iterator[str]:

@@ -95,7 +95,6 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     named: dict[str, list[Any]] = {}  # those of arguments and attributes, by their names (causes.NAMES)
     masks: list[Mask] = []  # the masks that the module is given
     found: list[Found] = []  # the sets of changes that reproduce the other side
-    tried: int = 0  # how many settings were tried
     harmless: int = 0  # how many of the question's `passed` tensors can be the other side's
     problem: str = ""  # why the module could not be called again as it was, or ""
     # Whether the model returns something else when it is called again with the same weights and inputs.

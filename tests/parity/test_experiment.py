@@ -555,7 +555,7 @@ def test_a_large_model_answers_several_questions(
     def answer(question: SimpleNamespace, live: SimpleNamespace, _: Attempts) -> Outcome:
         live.asked += 1
         unlike = question.tensor.kind == "unlike" and live.asked > 1
-        return Outcome(problem="" if not unlike else "it returns something else", tried=question.number)
+        return Outcome(problem="" if not unlike else "it returns something else", harmless=question.number)
 
     def opened(*_: object) -> nullcontext[SimpleNamespace]:
         models.append(SimpleNamespace(asked=0, restored=0))
@@ -567,6 +567,6 @@ def test_a_large_model_answers_several_questions(
     job = SimpleNamespace(folder=str(tmp_path), pair=SimpleNamespace(survey="", search=[]), case=None, questions=asked)
     study.study(job, opened)  # type: ignore[arg-type]
     outcomes = experiment.read(tmp_path)
-    assert [(outcome.tried, outcome.problem) for outcome in outcomes] == [(n, "") for n in range(len(kinds))]
+    assert [(outcome.harmless, outcome.problem) for outcome in outcomes] == [(n, "") for n in range(len(kinds))]
     assert len(models) == len(built) and all(model.restored == model.asked - 1 for model in models)
     assert sum(model.asked for model in models) - sum(built) == kinds.count("unlike")

@@ -114,7 +114,7 @@ class Training(shared.Training):
                     parameter.grad = torch.from_numpy(np.array(gradients[each])).to(parameter)
                 optimizer.step()
                 for each, parameter in parameters.items() if step in given.recorded else ():
-                    moved[updated(each, step)] = array(parameter - self._state.weights[each])
+                    moved[updated(each, step)] = array(parameter - self._state[0][each])
             self._model.zero_grad()
             return [(name, pieces.joined(moved))]
 

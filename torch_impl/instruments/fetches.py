@@ -32,13 +32,13 @@ LARGER = 2  # times as large as all numbers of the steps
 class Fetch:
     """A batch that was taken: its tensors by name, what each module was given first, and how it was trained on."""
 
-    def __init__(self, number: int, batch: Any, dataset: int) -> None:
+    def __init__(self, number: int, batch: Any, dataset: int, is_unlike: bool) -> None:
         self.number, self.dataset = number, dataset
+        self.is_unlike = is_unlike  # whether it stands in for another one, with what no step has met
         self.batch = _leaves(batch)
         self.given: dict[nn.Module, Taken] = {}
         self.returned: list[list[int]] = []  # the shapes of what these have returned
         self.backwards = 0
-        self.is_unlike = False  # whether it stands in for another one, with what no step has met
         self.is_random = False  # whether random numbers were drawn before a module was called
         self._drawn = torch.get_rng_state()
 
@@ -164,10 +164,10 @@ class Fetches:
                     self._lengths[dataset] = len(iterator._index_sampler)
             of_steps = [each.batch for each in self._all if each.dataset == dataset]
             unlike = _unlike(iterator, of_steps) if self.seeks_unlike and of_steps else None
-            self._all.append(Fetch(self._taken, batch if unlike is None else unlike, dataset))
-            if unlike is not None:
-                self._all[-1].is_unlike, self.seeks_unlike = True, False
-            return batch if unlike is None else unlike
+            batch = batch if unlike is None else unlike
+            self._all.append(Fetch(self._taken, batch, dataset, is_unlike=unlike is not None))
+            self.seeks_unlike &= unlike is None
+            return batch
         if self._taken == known.first:
             self._dataset = dataset
         if dataset != self._dataset:
@@ -236,11 +236,10 @@ def _widens(extent: list[float], sample: torch.Tensor) -> bool:
     That is one that is LARGER, and of floats one of another sign, of integers one that is 0 or below, as padding is.
     """
     (least, most), (low, high) = extent, _extent([sample])
-    if sample.is_floating_point():
-        is_wider = max(-low, high) > LARGER * max(-least, most) or (low < 0 <= least)
-    else:
-        is_wider = (low < least and low <= 0) or high > LARGER * max(most, 1)
-    if is_wider and math.isfinite(high - low):
+    is_float = sample.is_floating_point()
+    is_lower = low < least and (low < 0 <= least if is_float else low <= 0)
+    is_larger = max(-low, high) > LARGER * max(-least, most, 0 if is_float else 1)
+    if (is_lower or is_larger) and math.isfinite(high - low):
         extent[:] = min(low, least), max(high, most)
         return True
     return False

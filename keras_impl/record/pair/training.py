@@ -214,11 +214,8 @@ class Training:
         """Run a step up to its first backward pass, or a further one, and return what that would differentiate."""
 
         def run(leave: Callable[[tf.Tensor], None]) -> None:
-            def on_loss(loss: tf.Tensor) -> None:
-                if len(seen.losses) > number:
-                    leave(loss)
-
-            seen = StepObserver(self.pair, self.model.variables, self.is_own, on_loss)
+            known = self.pair, self.model.variables, self.is_own
+            seen = StepObserver(*known, lambda loss: leave(loss) if len(seen.losses) > number else None)
             with seen.watched():
                 self.run(batch)
 

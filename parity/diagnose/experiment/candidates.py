@@ -236,8 +236,7 @@ class Tries:
         self.knob, self.values = knob, values
         self.trials: list[tuple[float, Any]] = []
         self.found: Any = UNSET
-        self.turn, self.in_vain, self.contradicted, self.idle = 0, 0, 0, 0
-        self.is_promising = False
+        self.turn, self.in_vain, self.contradicted, self.idle, self.is_promising = 0, 0, 0, 0, False
 
     def is_open(self, is_patient: bool) -> bool:
         """Return whether to try another value: of a number few tell of the others, of a text or a tuple all count."""

@@ -14,6 +14,7 @@ from parity.diagnose.experiment.attempts import DROPOUT
 from parity.diagnose.experiment.knobs import AS_GIVEN, THEIRS
 from parity.diagnose.experiment.masks import OPPOSITE
 from parity.diagnose.experiment.operations import EXCHANGED, FIRST, LAYERS, LEFT_OUT, SECOND
+from parity.diagnose.experiment.taken import OPERANDS, WIRING
 from parity.diagnose.formula import NEEDED
 from parity.results import Cause, Changed
 from parity.runtime.experiment import Change, Found, Outcome
@@ -37,7 +38,7 @@ NAMES: Final = {
 }
 ATTENTION: Final = "attention"  # by whatever class
 KINDS: Final = {"leaky_relu": "relu", "relu6": "relu"}
-WIRING, SCALE, OPERANDS = "module.wiring", "module.scale", "operands.order"
+SCALE = "module.scale"
 # Ids that are not made of the kind of layer and the name of the setting.
 IDS: Final = {"max_pool.pool_mode": "pool.kind", "average_pool.pool_mode": "pool.kind", "module.sum": WIRING}
 MOST_TIES: Final = 3  # other explanations that the evidence lists

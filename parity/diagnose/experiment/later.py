@@ -93,9 +93,9 @@ def telling(asked: Parted, unequal: Sequence[Unequal], traces: tuple[Trace, Trac
     gradients = traces[0].of_kind("gradient", asked.step)
     if asked.kind != "gradient" or asked.name not in gradients or gradients[asked.name].size > 1:
         return asked
-    others = [each.name for each in unequal if (each.kind, each.step) == (asked.kind, asked.step)]
-    sizes = {name: gradients[name].size for name in others if name in gradients and not name.startswith(INPUT)}
-    return asked._replace(name=max(sizes, key=lambda name: sizes[name], default=asked.name))
+    names = {each.name for each in unequal if (each.kind, each.step) == (asked.kind, asked.step)}
+    trained = [name for name in gradients if name in names and not name.startswith(INPUT)]
+    return asked._replace(name=max(trained, key=lambda name: gradients[name].size))
 
 
 def questions(

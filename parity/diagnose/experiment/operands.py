@@ -26,7 +26,7 @@ from parity.diagnose.experiment.first_difference import (
 )
 from parity.diagnose.experiment.operations import LEFT_OUT
 from parity.diagnose.experiment.ops import Value
-from parity.diagnose.experiment.taken import Named, is_part, numbers
+from parity.diagnose.experiment.taken import OPERANDS, Named, is_part, numbers
 from parity.diagnose.solve import multiple
 
 REDUCED: Final[Mapping[str, Callable[..., Array]]] = {
@@ -34,7 +34,6 @@ REDUCED: Final[Mapping[str, Callable[..., Array]]] = {
 }  # fmt: skip
 RANDOM: Final = re.compile("rand|norm|bernoulli|dropout", re.IGNORECASE)
 CONSTANT, AXES = "code.tensor", "reduction.axes"
-OPERANDS: Final = "operands.order"
 INVERSES: Final[Mapping[str, tuple[str, Callable[[Array], Array]]]] = {
     "subtract": ("-", np.negative), "divide": ("/", np.reciprocal)
 }  # fmt: skip

@@ -183,13 +183,13 @@ def orders(before: Sequence[int], after: Sequence[int]) -> list[Order]:
 
 
 def arrangements(count: int) -> dict[str, tuple[int, ...]]:
-    """Return other orders of so many parts, by text: two exchanged first, at last all in reverse or three in turn."""
+    """Return other orders of so many parts, by text: in turn or in reverse, of more than three first; two exchanged."""
     pairs = itertools.combinations(range(count), 2)
     by_text = {f"parts {a} and {b} exchanged": tuple(exchanged(count, a, b)) for a, b in pairs}
     plain = tuple(range(count))
     turns = [(*plain[1:], plain[0]), (plain[-1], *plain[:-1]), plain[::-1]]
-    by_text |= {f"parts {', '.join(map(str, turn))}": turn for turn in turns if turn not in by_text.values()}
-    return dict(list(by_text.items())[:MOST])
+    turned = {f"parts {', '.join(map(str, turn))}": turn for turn in turns if turn not in by_text.values()}
+    return dict(list((turned | by_text if count > 3 else by_text | turned).items())[:MOST])
 
 
 def _exchanges(shape: Sequence[int]) -> Iterator[tuple[int, int]]:

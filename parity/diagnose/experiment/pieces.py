@@ -88,22 +88,17 @@ def evidences(question: Question) -> Iterator[Evidence]:
         yield evidence(question, directions=True)
     if question.tensor.kind == "loss":
         yield evidence(question, directions=True, part=VECTORS)
-        if losses(question) > 1:
+        if losses(question)[0] > 1:
             gradients = _traces(question)[0].of_kind("gradient", question.tensor.step)
             for part in dict.fromkeys(name.partition(".")[0] for name in gradients):
                 yield evidence(question, part=part)
         yield evidence(question, part=ALONE)
 
 
-def losses(question: Question) -> int:
-    """Return how many losses the step has that makes a question's tensor."""
-    return len(_traces(question)[0].of_kind("loss", question.tensor.step))
-
-
-def has_equal_losses(question: Question) -> bool:
-    """Return whether both sides have as many losses in the step, and the same ones: they are not always compared."""
-    own, other = (trace.of_kind("loss", question.tensor.step) for trace in _traces(question))
-    return own.keys() == other.keys() and all(np.allclose(own[name], other[name], ALIKE) for name in own)
+def losses(question: Question) -> tuple[int, bool]:
+    """Return how many losses the step has, and whether they are the other side's: they are not always compared."""
+    own, theirs = (trace.of_kind("loss", question.tensor.step) for trace in _traces(question))
+    return len(own), own.keys() == theirs.keys() and all(np.allclose(own[name], theirs[name], ALIKE) for name in own)
 
 
 def evidence(question: Question, directions: bool = False, part: str = "") -> Evidence:

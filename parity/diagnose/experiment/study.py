@@ -149,10 +149,10 @@ def _forward(question: Question, search: Search, known: Known, live: Live, excha
         every = (*known.all, *operations, *live.moves())
         near = [knob for knob in every if knobs.is_near(knob.source, question.lines)]
         there = [*made, *(knob for knob in near if knob not in made)]
-        return Outcome(settings=known.settings, found=search.found(there, least=FEWER), tried=len(there))
+        return Outcome(settings=known.settings, found=search.found(there, least=FEWER))
     if question.given:
         return _besides(question, search, known, operations)
-    tried, known = len(known.all), known._replace(named=search.effective(known.named))
+    known = known._replace(named=search.effective(known.named))
     together = list(knobs.joint(known.named))
     # What makes another mask explains more than that it is another. The sizes of weights come last, as both sides have
     # the same: a number that is computed of another size may happen to be right.
@@ -172,7 +172,7 @@ def _forward(question: Question, search: Search, known: Known, live: Live, excha
         # equals 30 hides nothing. Another number may be right for one width of a padding alone.
         said = [each for each in operations if LEFT_OUT in each.words or each.of == ZERO_PADDING]
         matches += search.found(said, pairs=False)
-    return Outcome(settings=known.settings, found=matches, tried=tried)
+    return Outcome(settings=known.settings, found=matches)
 
 
 def _besides(question: Question, search: Search, known: Known, operations: Sequence[Knob]) -> Outcome:
@@ -185,7 +185,7 @@ def _besides(question: Question, search: Search, known: Known, operations: Seque
     named = search.effective(known.named)
     further = [*operations, *knobs.joint(named), *named]
     matches = filter(None, (search.found(further, pairs=False, base=changes) for changes in bases))
-    return Outcome(settings=known.settings, found=next(matches, []), tried=len(known.all))
+    return Outcome(settings=known.settings, found=next(matches, []))
 
 
 def _later(question: Question, search: Search, known: Known, live: Live) -> Outcome:
@@ -198,10 +198,10 @@ def _later(question: Question, search: Search, known: Known, live: Live) -> Outc
         return Outcome(settings=settings, same=any(map(search.reproduced, bases)))
     if question.lines:
         near = [each for each in (*in_code, *live.operations(), *named) if knobs.is_near(each.source, question.lines)]
-        return Outcome(settings=settings, found=search.found(near, pairs=False, least=FEWER), tried=len(near))
+        return Outcome(settings=settings, found=search.found(near, pairs=False, least=FEWER))
     own = _of_loss(known, live) if question.tensor.kind == "loss" else []
     if own and (matches := search.found(own, pairs=False, least=MORE)):
-        return Outcome(settings=settings, found=matches, tried=len(own))
+        return Outcome(settings=settings, found=matches)
     named = search.effective(named)
     groups = [named] if question.wider else [named, in_code, list(knobs.joint(named))]
     if question.tensor.kind == "loss":
@@ -209,8 +209,8 @@ def _later(question: Question, search: Search, known: Known, live: Live) -> Outc
         groups.append([each for each in live.operations() if _may_be_of_loss(each)])
     if question.tensor.kind == "gradient":  # what stops a gradient does nothing else: it is tried first
         groups = [[knob for knob in in_code if knob.value in STOPS], *groups]
-    matches = search.found(*groups, pairs=any(knob.owner == SLICES for knob in named), least=FEW)
-    return Outcome(settings=settings, found=matches, tried=len(named) + len(in_code))
+    pairs = any(knob.owner == SLICES for knob in named)
+    return Outcome(settings=settings, found=search.found(*groups, pairs=pairs, least=FEW))
 
 
 def _may_be_of_loss(operation: Knob) -> bool:

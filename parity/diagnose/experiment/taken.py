@@ -15,7 +15,7 @@ from parity.core.arrays import Array
 from parity.diagnose.experiment import ops
 from parity.diagnose.experiment.first_difference import COMPUTED, FLOAT32, Difference, Graph, Parting, computed, places
 
-WIRING, SLICE, ORDER = "module.wiring", "code.slice", "code.order"
+WIRING, OPERANDS, SLICE, ORDER = "module.wiring", "operands.order", "code.slice", "code.order"
 TAKEN: Final = "take another tensor, and else the same"
 CUMULATIVE: Final = "cum"  # in the names of ops that depend on the order of numbers
 SHOWN: Final = 6  # numbers of a constant

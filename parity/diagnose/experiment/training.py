@@ -8,23 +8,18 @@ gives what was recorded; else by that of the whole model. What the forward pass 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from parity.core.arrays import Array, reproduced
 from parity.data.masks import Draws
 from parity.data.pairs import PairData
 from parity.diagnose.experiment.attempts import ContradictionError
-from parity.diagnose.experiment.pieces import Again, Evidence, Way, has_equal_losses, losses
+from parity.diagnose.experiment.pieces import Again, Evidence, Way, losses
 from parity.runtime.experiment import Question
 from parity.runtime.job import ExperimentJob
 from parity.trace import keys
 
-
-class State(NamedTuple):
-    """The weights of a model, and the states of the optimizers that have been called."""
-
-    weights: Any
-    slots: dict[Any, Any]
+State = tuple[Any, dict[Any, Any]]  # the weights of a model, and the states of the optimizers that have been called
 
 
 class Training:
@@ -65,7 +60,7 @@ class Training:
     def ways(self, question: Question, evidence: Evidence) -> list[Way]:
         """Return the ways to compute a question's tensor again, the fastest first; the last one is always right."""
         self._kind, name = question.tensor.kind, question.tensor.key.partition("/")[2]
-        self._keeps_loss = has_equal_losses(question)
+        number_of_losses, self._keeps_loss = losses(question)
         self._begin_again(question.tensor.step)
         if self._kind == "update":
             return self._updates(question, evidence)
@@ -81,7 +76,7 @@ class Training:
             self._number = number
             return [(name, compute())]
 
-        several = range(losses(question) if is_gradient else 1)
+        several = range(number_of_losses if is_gradient else 1)
         ways = [alone, *(partial(of_loss, self._number + each) for each in several)]
         return [Way(each, each) for each in ways if each]
 
@@ -105,14 +100,15 @@ class Training:
         self._begin(step)
         self._state = self._state_now()
 
-    def _state_now(self) -> "State":
-        return State(self._weights_now(), {optimizer: self._slots_now(optimizer) for optimizer in self._slots})
+    def _state_now(self) -> State:
+        return self._weights_now(), {optimizer: self._slots_now(optimizer) for optimizer in self._slots}
 
     def _restore(self) -> None:
         """Bring the model, and what the step has called, to the state before the step."""
-        self._load(self._state.weights)
+        weights, slots = self._state
+        self._load(weights)
         for optimizer, first in self._slots.items():
-            self._load_slots(optimizer, self._state.slots.get(optimizer, first))
+            self._load_slots(optimizer, slots.get(optimizer, first))
         self._masks.restart()
 
     def _keep_slots(self, optimizer: Any) -> None:

@@ -129,11 +129,7 @@ class Training:
             return self._scalar(batch, self._data).value
 
         def run(leave: Callable[[torch.Tensor], None]) -> None:
-            def on_loss(loss: torch.Tensor) -> None:
-                if len(seen.losses) > number:
-                    leave(loss)
-
-            seen = StepObserver(self.trained, on_loss)
+            seen = StepObserver(self.trained, lambda loss: leave(loss) if len(seen.losses) > number else None)
             with seen.watched():
                 self._run(batch)
 
