@@ -228,6 +228,33 @@ net = keras.Sequential([keras.Input((8, 8, 1)), layers.Conv2D(4, 3, padding="sam
 net.compile(keras.optimizers.SGD(0.1), "mse")
 net.fit(rng.normal(size=(32, 8, 8, 1)), rng.normal(size=(32, 5)), batch_size=32, verbose=0)
 """
+# Two look-ups in each of two calls of the model, and a gradient of signs in which parts cancel.
+TRIPLES = """
+class Distance(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.things, self.relations = nn.Embedding(50, 4), nn.Embedding(6, 4)
+    def forward(self, t):
+        return (self.things(t[:, 0]) + self.relations(t[:, 0] % 6) - self.things(t[:, 1])).abs().sum(-1)
+net = Distance()
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for t, f in DataLoader(TensorDataset(torch.randint(0, 50, (200, 2)), torch.randint(0, 50, (200, 2))), batch_size=50):
+    loss = F.relu(1 + net(t) - net(f)).mean()
+    opt.zero_grad(); loss.backward(); opt.step()
+"""
+TRIPLES_KERAS = """
+class Distance(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.things, self.relations = layers.Embedding(50, 4), layers.Embedding(6, 4)
+    def call(self, t):
+        return ops.sum(ops.abs(self.things(t[:, 0]) + self.relations(t[:, 0] % 6) - self.things(t[:, 1])), -1)
+net, opt = Distance(), keras.optimizers.SGD(0.1)
+for t, f in tf.data.Dataset.from_tensor_slices(tuple(rng.integers(0, 50, (2, 200, 2)))).batch(50):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.maximum(0.0, 1 + net(t) - net(f)))
+    opt.apply(tape.gradient(loss, net.trainable_variables), net.trainable_variables)
+"""
 
 
 class Row(NamedTuple):
@@ -316,6 +343,7 @@ ROWS = {
     "an equation": Row(EQUATION, EQUATION_KERAS.format(sign="+")),
     "an equation's sign": Row(EQUATION, EQUATION_KERAS.format(sign="-"), "diverged", [("code.operator", "+", "-")]),
     "samples outside of the tape": Row(CRITIC, CRITIC_KERAS),
+    "triples": Row(TRIPLES, TRIPLES_KERAS),
     "a cube": Row(CUBE, CUBE_KERAS),
     "one of two constants": Row(
         _torch(loss="F.mse_loss(net(x), y) + 0.01 * net[0].weight.pow(2).sum()"),

@@ -120,6 +120,8 @@ class Probe:
         if self.layout_recorder.recording:
             self.layout_recorder.stop()
         self.replicas.end_step()
+        if self.counterparts:
+            self.counterparts.end_step()
 
     def reduction(self, all_reduce: Original, *args: Any) -> Any:
         """Call a strategy's own all_reduce, and record the gradients that enter it.

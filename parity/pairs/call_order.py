@@ -59,7 +59,7 @@ def _orders(torch: Calls, keras: Calls) -> Orders:
     for module, order in given.items():
         by_counts.setdefault(counts[module], order or {})
     orders = {module: given[module] or by_counts[counts[module]] for module in shared}
-    return {module: order for module, order in orders.items() if _is_another(order)}
+    return {module: order for module, order in orders.items() if any(number != own for number, own in order.items())}
 
 
 def draws(matching: Matching, torch: Rehearsal, keras: Rehearsal) -> dict[int, list[int]]:
@@ -113,10 +113,6 @@ def _are_same(torch: Array | None, keras: Array | None) -> bool:
     if torch is None or keras is None or torch.shape != keras.shape:
         return False
     return bool(np.allclose(torch, keras, rtol=SAME, atol=0.0, equal_nan=True))
-
-
-def _is_another(order: Order) -> bool:
-    return any(number != own for number, own in order.items())
 
 
 def _renamed(listed: Collection[str], orders: Orders) -> dict[str, str]:

@@ -3,6 +3,7 @@
 By it the tensors of the two traces are chosen that can be compared.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Literal
 
@@ -189,14 +190,17 @@ def comparable(mapping: Mapping | None, matching: Matching | None) -> Callable[[
     if mapping is None or matching is None:
         return lambda key: True
     returned = {match.torch for match in matching.matches}
+    # By module, its outputs in a forward pass, of which a step may have several.
+    numbers = Counter(key.partition("#")[0] for key in (*returned, *matching.torch_alone))
     fed = matching.modules_with_inputs
     unmatched = mapping.left_out.union(mapping.constants)
 
     def is_comparable(key: str) -> bool:
         kind, name = keys.split(key)
-        plain = name.partition("#")[0]
+        plain, _, number = name.partition("#")
         if kind == "activation":
-            return name in returned or name.startswith(keys.MODEL)
+            own = int(number or 0) % (numbers[plain] or 1)
+            return name.startswith(keys.MODEL) or (f"{plain}#{own}" if own else plain) in returned
         if kind == "input":
             return plain in fed or plain in keys.MODEL_INPUTS
         return keys.parameter(kind, name) not in unmatched

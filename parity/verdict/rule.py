@@ -12,7 +12,7 @@ from parity.core.precision import HIGH, ROUNDOFF, SMALLEST, gap
 from parity.results import RANKING, Verdict
 from parity.trace import keys
 from parity.verdict.kernel import Spread
-from parity.verdict.octaves import FEW_ULP, LOST, SLACK, Octave
+from parity.verdict.octaves import FEW_ULP, LOST, LOST_ULP, SLACK, Octave
 
 WITNESS: Final = 64  # the witness excuses differences of up to so many times its own
 SUBPRECISION: Final = 2.0**-22  # float32 cannot see a relative difference below this
@@ -87,7 +87,10 @@ class Rule:
             self._backward = max(self._backward, spread.scale)
         is_moved = kind in MOVED or (kind == "gradient" and spread.scale <= ZERO * self._backward)
         verdict_on = partial(self._octave, stored=stored, most=most, is_moved=is_moved, first=first)
-        judged = [verdict_on(whole), *(verdict_on(size)._replace(largest=size.scale) for size in spread.octaves)]
+        # Parts of a gradient that cancel leave the rounding of the others, of which float32 shows nothing.
+        rest = LOST_ULP * spread.scale if kind == "gradient" else 0.0
+        octaves = (size for size in spread.octaves if size.difference > rest or size.noise < LOST * size.scale)
+        judged = [verdict_on(whole), *(verdict_on(size)._replace(largest=size.scale) for size in octaves)]
         worst = max(judged, key=lambda each: RANKING.index(each.verdict))
         if worst.verdict == "match" and not is_moved and self._noise_hides(spread):
             worst = verdict_on(whole._replace(noise=0.0))

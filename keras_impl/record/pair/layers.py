@@ -142,14 +142,16 @@ def share(model: Any, earlier: Any) -> dict[int, Any]:
 
 
 class _Pass(threading.local):
-    """What a thread has seen of a forward pass; each replica of tf.distribute has a thread of its own.
+    """What a thread has seen of a step's forward passes; each replica of tf.distribute has a thread of its own.
 
-    `outputs`: of each of Keras's layers, by path. `inputs`: the calls of each of torch's modules.
+    `outputs`: of each of Keras's layers in this pass, by path. `inputs`: the calls of each of torch's modules.
+    `earlier`: those before this pass. `before`: the outputs of torch's modules before it. `found`: in it.
     """
 
     def __init__(self) -> None:
-        self.outputs: Counter[str] = Counter()
-        self.inputs: Counter[str] = Counter()
+        self.outputs, self.inputs = Counter[str](), Counter[str]()
+        self.earlier, self.before = Counter[str](), Counter[str]()
+        self.found = set[str]()
 
 
 class Counterparts:
@@ -159,6 +161,7 @@ class Counterparts:
         self.torch, self.wants = torch, run.recorders[0].wants
         self._shapes = {seen.key: seen.shape for seen in torch.outputs}
         self._owners = {seen.key: seen.module for seen in torch.outputs}
+        self._numbers = Counter(key.partition("#")[0] for key in self._shapes)  # of outputs in a forward pass
         self._matches = {match.keras: match for match in run.pair.matches}
         self._fed = {each.keras: each for each in run.pair.matching.fed} if run.pair.matching else {}
         self._kinds = {path: tree.computed(layer) for path, layer in tree.called(model).items()}
@@ -168,8 +171,15 @@ class Counterparts:
 
     def begin(self) -> None:
         """Begin a forward pass."""
-        self._passing.outputs.clear()
-        self._passing.inputs.clear()
+        passing = self._passing
+        passing.outputs.clear()
+        passing.earlier = passing.inputs.copy()
+        passing.before.update({module: self._numbers[module] for module in passing.found})
+        passing.found.clear()
+
+    def end_step(self) -> None:
+        """End a step: its tensors are numbered anew."""
+        self._passing = _Pass()
 
     def axes(self, shape: tuple[int, ...]) -> Order | None:
         """Return the axes in torch's order of a tensor of this shape in the layer that is being called.
@@ -196,7 +206,7 @@ class Counterparts:
         self._passing.outputs[call.path] += len(tensors)
         fed = self._fed.get(call.path)
         # It is called once in a forward pass.
-        if fed and self.wants("activation") and not self._passing.inputs[fed.torch]:
+        if fed and self.wants("activation") and self._passing.inputs[fed.torch] == self._passing.earlier[fed.torch]:
             modules.setdefault(fed.torch, self._kinds[call.path])
             found += self._given(fed.torch, fed.axes, call)
         for number, tensor in enumerate(tensors, first):
@@ -209,8 +219,16 @@ class Counterparts:
                 continue
             if number == first and match.inputs is not None:
                 found += self._given(self._owners[match.torch], match.inputs, call)
-            found.append(Seen("activation", match.torch, tensor, _form(tensor, match.axes, self._shapes[match.torch])))
+            form = _form(tensor, match.axes, self._shapes[match.torch])
+            found.append(Seen("activation", self._numbered(match.torch), tensor, form))
         return found
+
+    def _numbered(self, key: str) -> str:
+        """Return the name of an output among those of the step, of which a forward pass knows only its own."""
+        module, _, number = key.partition("#")
+        self._passing.found.add(module)
+        whole = self._passing.before[module] + int(number or 0)
+        return f"{module}#{whole}" if whole else module
 
     def _given(self, module: str, axes: list[int], call: calls.Call) -> list[Seen]:
         """Return a layer's inputs in torch's order of arguments; `module` is torch's.
