@@ -1,7 +1,7 @@
 """The call of a layer, taken apart: its tensors, and its ops in the order of their execution.
 
-Ops come with the user's lines that call them: TensorFlow
-calls back after each op that it executes eagerly. Keras's own functions are seen as the ops that they are made of.
+Ops come with the user's lines that call them: TensorFlow calls back after each op that it executes eagerly. Keras's own
+functions are seen as the ops that they are made of.
 """
 
 from collections.abc import Callable

@@ -190,8 +190,7 @@ def comparable(mapping: Mapping | None, matching: Matching | None) -> Callable[[
     if mapping is None or matching is None:
         return lambda key: True
     returned = {match.torch for match in matching.matches}
-    # By module, its outputs in a forward pass, of which a step may have several.
-    numbers = Counter(key.partition("#")[0] for key in (*returned, *matching.torch_alone))
+    numbers = Counter(key.partition("#")[0] for key in (*returned, *matching.torch_alone))  # in one of several passes
     fed = matching.modules_with_inputs
     unmatched = mapping.left_out.union(mapping.constants)
 

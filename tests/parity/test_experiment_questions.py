@@ -4,11 +4,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 from causes_made import made
 from msgspec.structs import asdict, replace
+from synthetic import by_hand
+from verdicts import tensors
 
 from parity.diagnose.experiment.knobs import THEIRS
+from parity.diagnose.experiment.later import Parted, telling
 from parity.diagnose.experiment.questions import Asked, Guilty, guilty
 from parity.pairs.causes.experiment import Experiment
 from parity.pairs.causes.further import besides as causes_besides
@@ -194,3 +198,11 @@ def test_a_single_change_around_a_module_explains_more_than_several_in_it_or_ano
     assert [cause.id for cause in found[where]] == expected if expected is not None else where not in found
     if answers.get(where) == []:  # it does the same, and is given something else
         assert [cause.id for cause in searched(is_first=True)[where]] == answers["block"]
+
+
+@pytest.mark.parametrize(("bias", "told"), [([0.3, -0.3], "weight"), ([0.3], "weight"), ([0.3, -0.2], "bias")])
+def test_a_gradient_that_any_factor_fits_is_not_asked_about(bias: list[float], told: str, tmp_path: Path) -> None:
+    gradients = {"gradient/bias": np.array(bias), "gradient/weight": np.arange(6.0)}
+    traces = cast(tuple[Trace, Trace], (by_hand(tmp_path, tensors(gradients), "torch"), None))
+    unequal = [Unequal(0, 0, "gradient", name) for name in ("bias", "weight")]
+    assert telling(Parted("bias", "gradient", "bias", 0), unequal, traces).name == told

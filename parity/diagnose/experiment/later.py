@@ -89,9 +89,10 @@ def _parted(cause: Cause, first: Divergence | None, unequal: Sequence[Unequal]) 
 
 
 def telling(asked: Parted, unequal: Sequence[Unequal], traces: tuple[Trace, Trace]) -> Parted:
-    """Return the difference; of a gradient of one element, whose direction tells nothing, that of the largest one."""
+    """Return the difference; of a gradient of one number, but for signs, which any factor fits, that of the largest."""
     gradients = traces[0].of_kind("gradient", asked.step)
-    if asked.kind != "gradient" or asked.name not in gradients or gradients[asked.name].size > 1:
+    sizes = np.abs(gradients.get(asked.name, ()))
+    if asked.kind != "gradient" or not sizes.any() or np.ptp(sizes) > NEAR * sizes.max():
         return asked
     names = {each.name for each in unequal if (each.kind, each.step) == (asked.kind, asked.step)}
     trained = [name for name in gradients if name in names and not name.startswith(INPUT)]
