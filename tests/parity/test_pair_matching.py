@@ -135,6 +135,27 @@ def test_calls_of_a_module_are_matched_in_turn() -> None:
     assert pairs(found) == {"a": "a", "a#1": "a#1", "a#2": "a#2", "(model)": "(model)"}
 
 
+def test_what_a_cell_returns_twice_is_no_further_call() -> None:
+    """As Keras's cells return their output in their list of states too; the fault takes one state for the other."""
+
+    def model(half: Half) -> Half:
+        x, torch = normal(0, 4, 8), half.side == "torch"
+        output, state = np.zeros_like(x), np.zeros_like(x)
+        half.owns("cell", weight=(8, 8))
+        for call in range(3):
+            given = x + (output if torch else state)
+            state = half.returns("cell", "cell", np.tanh(given @ normal(1, 8, 8) + call), given=(x,))
+            output = half.returns("cell", "cell", np.tanh(state) * normal(2, 8), given=(x,))
+            if not torch:
+                half.returns("cell", "cell", output, given=(x,))
+        half.ends(output)
+        return half
+
+    found = pairs(matching(model(Half("torch")), model(Half("keras")), mapped(cell__weight="cell__weight")))
+    keras = ("cell", "cell#1", "cell#3", "cell#4", "cell#6", "cell#7")
+    assert [found["cell"], *(found[f"cell#{number}"] for number in range(1, 6))] == [*keras]
+
+
 def test_the_report_counts_what_was_matched_and_names_the_rest() -> None:
     found = summary(matching(attention(Half("torch")), attention(Half("keras")), ATTENTION))
     assert (found.matched, found.by) == (2, {"weights": 2})

@@ -91,7 +91,7 @@ def _sort(output: ModuleOutput) -> str:
     return "" if output.owns else next(fitting, "")
 
 
-def _groups(state: Counterparts) -> list[tuple[list[ModuleOutput], list[ModuleOutput]]]:
+def _groups(state: Counterparts) -> list[tuple[list[ModuleOutput], ...]]:
     """Return the tensors of modules that own the same weights, if both sides have some.
 
     If several modules of one side together own what a single module of the other side does, the last of them returns
@@ -104,7 +104,14 @@ def _groups(state: Counterparts) -> list[tuple[list[ModuleOutput], list[ModuleOu
             if own and not other and len(owns) > 1 and all(output.leaf for output in own):
                 parts = [output for output in outputs if output.owns and output.owns < owns]
                 other += parts[-1:] if frozenset().union(*(output.owns for output in parts)) == owns else []
-    return [(torch, keras) for _, torch, keras in groups if torch and keras]
+    return [_without_repeats(torch, keras) for _, torch, keras in groups if torch and keras]
+
+
+def _without_repeats(torch: list[ModuleOutput], keras: list[ModuleOutput]) -> tuple[list[ModuleOutput], ...]:
+    """Return a group without what a module returns twice, as a cell its output in its states, if as many are left."""
+    sides = [grouped(side, lambda each: (each.module, each.tensor.digest)).values() for side in (torch, keras)]
+    first = tuple([repeats[0] for repeats in side] for side in sides)
+    return first if len(first[0]) == len(first[1]) else (torch, keras)
 
 
 def _candidates(
