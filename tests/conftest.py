@@ -38,7 +38,7 @@ Compare = Callable[..., CaseResult]
 TESTS = Path(__file__).parent
 # What takes longest, the longest first.
 LONG = (
-    "test_documents.py", "test_script_steps.py", "test_scripts.py",
+    "test_documents.py", "test_steps_of_scripts.py", "test_scripts.py",
     "soundness/users/test_users.py", "test_pairs.py", "soundness/test_soundness.py",
     "public/test_public.py", "test_strategies.py", "test_doctor_programs.py", "soundness/test_truth.py",
     "test_catalogue.py", "test_equivalence.py", "test_pair_returned.py", "parity/test_packages.py",

@@ -3,7 +3,6 @@
 By it the tensors of the two traces are chosen that can be compared.
 """
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Literal
 
@@ -190,7 +189,8 @@ def comparable(mapping: Mapping | None, matching: Matching | None) -> Callable[[
     if mapping is None or matching is None:
         return lambda key: True
     returned = {match.torch for match in matching.matches}
-    numbers = Counter(key.partition("#")[0] for key in (*returned, *matching.torch_alone))  # in one of several passes
+    known = sorted((*returned, *matching.torch_alone), key=keys.number)
+    numbers = {keys.plain(key): keys.number(key) + 1 for key in known}  # of outputs in one of several passes
     fed = matching.modules_with_inputs
     unmatched = mapping.left_out.union(mapping.constants)
 
@@ -198,7 +198,7 @@ def comparable(mapping: Mapping | None, matching: Matching | None) -> Callable[[
         kind, name = keys.split(key)
         plain, _, number = name.partition("#")
         if kind == "activation":
-            own = int(number or 0) % (numbers[plain] or 1)
+            own = int(number or 0) % numbers.get(plain, 1)
             return name.startswith(keys.MODEL) or (f"{plain}#{own}" if own else plain) in returned
         if kind == "input":
             return plain in fed or plain in keys.MODEL_INPUTS

@@ -461,12 +461,28 @@ def counted(is_mean: bool) -> Program:
 
 
 def cut(is_cut: bool) -> Program:
-    """Takes the squares of a tensor, or of all but its last slices."""
+    """Takes the squares of a tensor, or of all but its last slices, and adds the largest of these."""
 
     def called(t: Tape, x: Array) -> Array:
-        made = t("sin", np.sin, x)
+        whole = made = t("sin", np.sin, x)
         made = t("slice", lambda y: y[:, :-1], made, kind="selected") if is_cut else made
-        return t("mean", np.mean, t("square", np.square, made))
+        rest = t("rest", lambda y: y[:, -1:], whole, kind="selected")
+        return t("add", np.add, t("mean", np.mean, t("square", np.square, made)), t("max", np.max, rest))
+
+    return called
+
+
+def normalised(are_all: bool) -> Program:
+    """Subtracts two parts of a tensor, both of them divided by their norm, or one."""
+
+    def called(t: Tape, x: Array) -> Array:
+        def by_norm(x: Array) -> Array:
+            return t("div", np.divide, x, t("norm", lambda y: np.linalg.norm(y, axis=-1, keepdims=True), x))
+
+        made = t("sin", np.sin, x)
+        made = by_norm(made) if are_all else made
+        first, second = (t("slice", lambda y, at=at: y[:, at], made, kind="selected") for at in (0, 1))
+        return t("sub", np.subtract, first if are_all else by_norm(first), second)
 
     return called
 
@@ -535,6 +551,7 @@ TOLD = {
     "a divisor behind a sum in torch": (counted(True), counted(False), (),
         ("module.wiring", "divided by what `Maximum` at ", "as it is")),
     "a part of what is taken whole": (cut(True), cut(False), (), ("code.slice", "0:2 of axis 1", "all of it")),
+    "a part beside another": (normalised(True), normalised(False), (), None),
     "random numbers": (makes("randn"), makes("RandomUniform", EXPONENTS), (), None),
     "a computed operand": (lambda t, x: t("add", np.add, x, t("sin", np.sin, x)), lambda t,
         x: t("AddV2", np.add, x, t("Cos", np.cos, x)), (), None),
