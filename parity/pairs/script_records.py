@@ -98,8 +98,7 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     beside the model's outputs, in the order in which it uses that, "" for what is not given. Of Keras's `fit` also
     those of its callbacks that are not run; or whether the script trains in a loop of its own instead. The shapes of
     the model's outputs, by key or index, "" for a single one; of Keras's `fit` only a single one's, or those of a model
-    that has no `call`
-    (keras_impl/instruments/uncalled.py).
+    that has no `call` (keras_impl/instruments/uncalled.py).
 
     `most`: how many steps Keras's `fit` makes, `epoch`: how many batches an epoch has, 0 if that is not known. `early`:
     of a side's loop; `fetched`: where steps begin with a batch, or may. PyTorch's record gets those of Keras's as well.

@@ -24,7 +24,7 @@ from parity.core.groups import grouped
 from parity.core.plain import plain
 from parity.runtime.returned import Path as Keys
 from parity.runtime.returned import Returned
-from parity.trace import validate
+from parity.trace import keys, validate
 from parity.trace.summary import Summary
 from parity.trace.tensorfile import TensorFile, Writer
 
@@ -271,7 +271,7 @@ class Pass:
         if not key:
             repeat = self._repeats[module]
             self._repeats[module] += 1
-            key = f"{module}#{repeat}" if repeat else module
+            key = keys.numbered(module, repeat)
         array = array if array.dtype.kind in "iub" else array.astype(np.float64)
         self._writer.add(key, array)
         self.outputs.append(Seen(key=key, module=module, shape=array.shape))

@@ -35,7 +35,12 @@ MANIFEST: Final = "manifest.json"
 
 def key(kind: str, name: str, repeat: int = 0) -> str:
     """Return `kind/name`, followed by `#repeat` for the further tensors of that name within one step."""
-    return f"{kind}/{name}#{repeat}" if repeat else f"{kind}/{name}"
+    return numbered(f"{kind}/{name}", repeat)
+
+
+def numbered(name: str, repeat: int) -> str:
+    """Return a name, followed by `#repeat` but for the first tensor that has it."""
+    return f"{name}#{repeat}" if repeat else name
 
 
 def stored(kind: str, name: str) -> str:

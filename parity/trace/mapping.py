@@ -190,16 +190,16 @@ def comparable(mapping: Mapping | None, matching: Matching | None) -> Callable[[
         return lambda key: True
     returned = {match.torch for match in matching.matches}
     known = sorted((*returned, *matching.torch_alone), key=keys.number)
-    numbers = {keys.plain(key): keys.number(key) + 1 for key in known}  # of outputs in one of several passes
+    numbers = {key.partition("#")[0]: keys.number(key) + 1 for key in known}  # of outputs in one of several passes
     fed = matching.modules_with_inputs
     unmatched = mapping.left_out.union(mapping.constants)
 
     def is_comparable(key: str) -> bool:
         kind, name = keys.split(key)
-        plain, _, number = name.partition("#")
+        plain = name.partition("#")[0]
         if kind == "activation":
-            own = int(number or 0) % numbers.get(plain, 1)
-            return name.startswith(keys.MODEL) or (f"{plain}#{own}" if own else plain) in returned
+            own = keys.number(name) % numbers.get(plain, 1)
+            return name.startswith(keys.MODEL) or keys.numbered(plain, own) in returned
         if kind == "input":
             return plain in fed or plain in keys.MODEL_INPUTS
         return keys.parameter(kind, name) not in unmatched

@@ -171,6 +171,23 @@ def test_a_mask_s_constant_does_not_make_lost_elements_negligible(tmp_path: Path
         assert one(tmp_path, *high, **lows).verdict == verdict
 
 
+@pytest.mark.parametrize(
+    ("key", "left", "verdict"),
+    [
+        ("gradient/layer", 7e-18, "match"),
+        ("gradient/layer", 1e-13, "diverged"),  # more than the others' rounding
+        (ACTIVATION, 7e-18, "diverged"),  # the others may be a mask's constant
+    ],
+)
+def test_parts_of_a_gradient_that_cancel_leave_the_rounding_of_the_others(
+    key: str, left: float, verdict: str, tmp_path: Path
+) -> None:
+    """As a sum of signs does, exactly in one order of adding: rounding shows in nothing else, nor in the witness."""
+    torch, keras = np.append(0.12 * SIGNS, 0.0), np.append(0.12 * SIGNS, left)
+    lows = {f"{side}_low": np.append(0.12 * SIGNS, 0.0) for side in ("reference", "candidate")}
+    assert one(tmp_path, torch, keras, key=key, witness=torch, **lows).verdict == verdict
+
+
 def test_a_column_that_cancels_does_not_hide_the_others_of_its_size(tmp_path: Path) -> None:
     """Only what float32 loses at the very element is what it cannot see."""
     high, low = np.tile(SIGNS, 16), np.tile(SIGNS, 16)

@@ -26,7 +26,7 @@ from parity.pairs.activations.layouts import given_orders
 from parity.pairs.weights.layouts import unfolded
 from parity.runtime import survey
 from parity.runtime.drive import Run
-from parity.trace.keys import MODEL
+from parity.trace import keys
 from parity.trace.mapping import PairContext
 
 STATISTICS = ("moving_mean", "moving_variance")
@@ -187,8 +187,8 @@ class Counterparts:
         They are those of the layer's matched output, else those of the last matched tensor of this shape, else those
         that are usual; None if nothing is known.
         """
-        path = calls.innermost() or MODEL
-        match = self._matches.get(path) if path != MODEL else None
+        path = calls.innermost() or keys.MODEL
+        match = self._matches.get(path) if path != keys.MODEL else None
         if match and len(match.axes) == len(shape):
             return match.axes
         return self._axes.get(shape) or self._usual(shape)
@@ -210,7 +210,7 @@ class Counterparts:
             modules.setdefault(fed.torch, self._kinds[call.path])
             found += self._given(fed.torch, fed.axes, call)
         for number, tensor in enumerate(tensors, first):
-            match = self._matches.get(f"{call.path}#{number}" if number else call.path)
+            match = self._matches.get(keys.numbered(call.path, number))
             if match is None:
                 continue
             modules[self._owners[match.torch]] = self._kinds[call.path]
@@ -225,10 +225,9 @@ class Counterparts:
 
     def _numbered(self, key: str) -> str:
         """Return the name of an output among those of the step, of which a forward pass knows only its own."""
-        module, _, number = key.partition("#")
+        module = key.partition("#")[0]
         self._passing.found.add(module)
-        whole = self._passing.before[module] + int(number or 0)
-        return f"{module}#{whole}" if whole else module
+        return keys.numbered(module, self._passing.before[module] + keys.number(key))
 
     def _given(self, module: str, axes: list[int], call: calls.Call) -> list[Seen]:
         """Return a layer's inputs in torch's order of arguments; `module` is torch's.
@@ -239,7 +238,7 @@ class Counterparts:
         first = self._passing.inputs[module] * len(expected)
         self._passing.inputs[module] += 1
         return [
-            Seen("input", f"{module}#{number}" if number else module, tensor, form)
+            Seen("input", keys.numbered(module, number), tensor, form)
             for number, (tensor, shape) in enumerate(zip(call.tensors, expected, strict=False), first)
             if tensor.shape.rank == len(axes) and (form := _form(tensor, axes, shape)).shape[1:] == tuple(shape)[1:]
         ]

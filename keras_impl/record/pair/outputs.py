@@ -11,7 +11,7 @@ from parity.config.pair import Pair
 from parity.core.errors import UsageError
 from parity.pairs.weights.patterns import reverse
 from parity.runtime import returned
-from parity.trace.keys import MODEL
+from parity.trace.keys import MODEL, numbered
 
 
 class Output(NamedTuple):
@@ -66,7 +66,7 @@ def laid_out(pair: Pair, outputs: Any, layouts: Mapping[str, str] = {}) -> list[
         values = [("", leaf.value, "") for leaf in returned.compared(outputs, _is_tensor)]
     if not values:
         raise UsageError(f"keras={pair.keras}: the model returned {type(outputs).__name__}, expected tensors")
-    keys = [f"{MODEL}.{name}" if name else f"{MODEL}#{n}" if n else MODEL for n, (name, *_) in enumerate(values)]
+    keys = [f"{MODEL}.{name}" if name else numbered(MODEL, n) for n, (name, *_) in enumerate(values)]
     return [
         Output(key, name, _tensor(value), layout or layouts.get(key, ""), not _is_tensor(value))
         for key, (name, value, layout) in zip(keys, values, strict=True)

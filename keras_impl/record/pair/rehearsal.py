@@ -20,6 +20,7 @@ from parity.core.errors import BackendError, UsageError
 from parity.pairs.causes.training import changing, counting
 from parity.pairs.trials import Trials
 from parity.runtime.survey import Rehearsal
+from parity.trace.keys import numbered
 
 
 def rehearse(model: Any, case: Case, inputs: dict[str, tf.Tensor]) -> Rehearsal:
@@ -31,7 +32,7 @@ def rehearse(model: Any, case: Case, inputs: dict[str, tf.Tensor]) -> Rehearsal:
     def on_return(called: calls.Call, outputs: Any) -> None:
         path = called.path
         for _ in flat(outputs) if tf.executing_eagerly() else ():
-            drawn[f"{path}#{repeats[path]}" if repeats[path] else path] = len(counted.sizes)
+            drawn[numbered(path, repeats[path])] = len(counted.sizes)
             repeats[path] += 1
 
     states = [_untrained(model)]

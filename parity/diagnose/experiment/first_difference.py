@@ -140,6 +140,10 @@ class Graph:
         """Return what the ops make that take a tensor."""
         return [each for each in self.makers if number in self.inputs(each)]
 
+    def parts(self, number: int) -> list[int]:
+        """Return the parts that are taken of a tensor."""
+        return [taker for taker in self.takers(number) if self.makers[taker].kind == "selected"]
+
     def taken_with(self, number: int) -> set[int]:
         """Return the numbers of what ops take together with a tensor."""
         return {each for taker in self.takers(number) for each in self.inputs(taker)} - {number}

@@ -92,31 +92,22 @@ def sliced(torch: Parting, keras: Parting, difference: Difference) -> Named | No
 
 
 def _cut(op: Parting, graph: Graph, other: Parting, beside: Graph) -> str:
-    """Return the part that an op takes of a tensor that the other side's takes whole, and keeps whole; else "".
-
-    If further parts of it are taken here alone, nothing is left out.
-    """
-
-    def parts_of(within: Graph, whole: int) -> int:
-        return [within.makers[taker].kind for taker in within.takers(whole)].count("selected")
-
+    """Return the part that an op takes of a tensor that the other side's takes whole, and keeps whole; else ""."""
     for part in _parts(op, graph):
         whole = _whole(graph, part)
         if whole not in graph.values or other.inputs.isdisjoint(graph.matched.get(whole, ())):
             continue
-        if parts_of(graph, whole) > 1 + max(parts_of(beside, each) for each in graph.matched[whole]):
-            continue
-        if all(beside.makers[taker].kind != "selected" for taker in beside.takers(other.number)):
+        # Where further parts are taken of it here alone, nothing is left out.
+        is_alone = len(graph.parts(whole)) <= 1 + max(len(beside.parts(each)) for each in graph.matched[whole])
+        if is_alone and not beside.parts(other.number):
             return box(graph.values[whole].array, graph.values[part].array)
     return ""
 
 
 def _parts(op: Parting, graph: Graph) -> list[int]:
     """Return the parts of tensors that an op takes, or that it is."""
-    taken = sorted(op.inputs & graph.values.keys())
-    return [
-        number for number in (op.number, *taken) if number in graph.makers and graph.makers[number].kind == "selected"
-    ]
+    taken = (op.number, *sorted(op.inputs & graph.values.keys()))
+    return [number for number in taken if number in graph.makers and graph.makers[number].kind == "selected"]
 
 
 def _whole(graph: Graph, number: int) -> int:

@@ -8,7 +8,7 @@ import torch
 from parity.config.pair import Pair
 from parity.core.errors import UsageError
 from parity.runtime import returned
-from parity.trace.keys import MODEL
+from parity.trace.keys import MODEL, numbered
 
 Named = list[tuple[str, torch.Tensor]]
 
@@ -29,7 +29,7 @@ def named(pair: Pair, outputs: Any) -> Named:
         raise UsageError(
             f"torch={pair.torch}: the model's output has no tensor in it: {returned.kind(outputs)}; return tensors"
         )
-    return [(f"{MODEL}#{number}" if number else MODEL, tensor) for number, tensor in enumerate(compared)]
+    return [(numbered(MODEL, number), tensor) for number, tensor in enumerate(compared)]
 
 
 def unnamed(pair: Pair, outputs: Any) -> list[str]:

@@ -14,6 +14,7 @@ from parity.core.errors import BackendError, UsageError
 from parity.pairs.causes.training import changing, counting
 from parity.pairs.trials import Trials
 from parity.runtime.survey import Rehearsal
+from parity.trace.keys import numbered
 from torch_impl.instruments import script_calls
 from torch_impl.record import calls, tree
 from torch_impl.record.masks import Masks
@@ -33,7 +34,7 @@ def rehearse(model: nn.Module, case: Case, inputs: Inputs) -> Rehearsal:
     def on_return(called: calls.Call, outputs: Any) -> None:
         path = called.path
         for _ in flat(outputs) if path else ():
-            drawn[f"{path}#{repeats[path]}" if repeats[path] else path] = len(counted.sizes)
+            drawn[numbered(path, repeats[path])] = len(counted.sizes)
             repeats[path] += 1
 
     states = [_buffers(model)]
