@@ -208,8 +208,11 @@ def batch_of(model: Any, x: Any, y: Any, sample_weight: Any, class_weight: Any) 
 
 
 def another(optimizer: BaseOptimizer) -> BaseOptimizer:
-    """Return a new optimizer like one that a script has made."""
-    again = type(optimizer).from_config(optimizer.get_config())
+    """Return a new optimizer like one that a script has made, with its schedule, which need not be serializable."""
+    rate = optimizer._learning_rate
+    with mock.patch.object(optimizer, "_learning_rate", 0.0) if callable(rate) else nullcontext():
+        config = optimizer.get_config() | ({"learning_rate": rate} if callable(rate) else {})
+    again = type(optimizer).from_config(config)
     vars(again).update({name: value for name, value in vars(optimizer).items() if name.startswith(EXCLUDED)})
     return again
 

@@ -47,7 +47,7 @@ def operations(replay: Callable[[], Any], place: Callable[[], str], is_paused: C
     counts: dict[int, None] = {}  # over which a loss may be averaged
 
     def note(name: str, number: int, function: Function, args: tuple, kwargs: Given) -> Any:
-        result = op_variants.remembered(name, args, kwargs, function(*args, **kwargs))
+        result = op_variants.remembered(name, number, args, kwargs, function(*args, **kwargs))
         if not is_paused():
             made = list(_operations(name, number, args, kwargs, result))
             counts.update(dict.fromkeys(count for each in args for count in op_variants.counted(each)))
@@ -67,7 +67,7 @@ def _doing(changed: ways.Calls) -> "_Mode":
     def do(name: str, number: int, function: Function, args: tuple, kwargs: Given) -> Any:
         if variant := changed.get((name, number)):
             return variant(function, args, kwargs)
-        return op_variants.remembered(name, args, kwargs, function(*args, **kwargs))
+        return op_variants.remembered(name, number, args, kwargs, function(*args, **kwargs))
 
     return _Mode(do)
 
@@ -95,8 +95,8 @@ def _operations(name: str, number: int, args: tuple, kwargs: Given, result: Any)
         yield from op_variants.of_chosen(name, number, args, kwargs, result)
     if name == op_variants.PART:
         yield from op_variants.of_lookup(number, args)
-    if name == op_variants.PACK:
-        yield Operation(name, number, "missing", "mask", "lengths", {ways.LEFT_OUT: op_variants.packed_whole})
+    if name in (op_variants.PACK, op_variants.PAD_PACKED):
+        yield from op_variants.of_packed(name, number, args)
     if name in (*JOINS, *SPLITS):
         yield from _of_parts(name, number, args, result)
         return

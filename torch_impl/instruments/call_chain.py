@@ -85,12 +85,17 @@ def left_out_or_exchanged(call: Call, calls_by_result: Mapping[int, Call]) -> It
 
 
 def _differ_exchanged(call: Call, at: int, before: Call, inner: int) -> bool:
-    """Return whether two calls can be made in the other order, and then return something else of the same shape."""
+    """Return whether two calls can be made in the other order, and then return something else of the same shape.
+
+    Where the one that comes last then has nothing to do, as a sum of one number has, it is not its order that is told.
+    """
     try:
-        exchanged = before.again(call.again(before.args[inner], at), inner)
+        early = call.again(before.args[inner], at)
+        exchanged = before.again(early, inner)
     except (RuntimeError, TypeError, ValueError, IndexError):  # an axis that is not there
         return False
-    return exchanged.shape == call.returned.shape and not _are_equal(exchanged, call.returned)
+    is_idle = early.shape == exchanged.shape and _are_equal(early, exchanged)
+    return exchanged.shape == call.returned.shape and not is_idle and not _are_equal(exchanged, call.returned)
 
 
 def _exchanging(inner: int) -> tuple[Variant, Variant]:

@@ -6,7 +6,7 @@ for large differences otherwise.
 """
 
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
 from typing import Any
 
@@ -95,15 +95,19 @@ def _repeated(axis: int, order: str, function: Function, args: tuple, kwargs: Gi
     return result.unflatten(axis, sizes).swapdims(axis, axis + 1).flatten(axis, axis + 1)
 
 
-TOP_K, MASKED_FILL, PACK = "topk", "masked_fill", "_pack_padded_sequence"
+TOP_K, MASKED_FILL = "topk", "masked_fill"
+PACK, PAD_PACKED = "_pack_padded_sequence", "_pad_packed_sequence"
 OF_CHOSEN, OF_ALL = "over the chosen", "over all"
 CHOSEN_OF = "_chosen_of"  # the attribute of what topk returned: the tensor, the indices, the axis
+PACKED = "_packed"  # the attribute of the sizes of packed batches: the number of the call, the lengths
 
 
-def remembered(name: str, args: tuple, kwargs: Given, result: Any) -> Any:
-    """Return what a function returned, which keeps of which numbers it has the largest if it is `topk`."""
+def remembered(name: str, number: int, args: tuple, kwargs: Given, result: Any) -> Any:
+    """Return what a function returned, which keeps of what it is: the largest of some numbers, packed sequences."""
     if name == TOP_K:
         setattr(result[0], CHOSEN_OF, (args[0] if args else kwargs["input"], result[1], _axis(args, kwargs)))
+    elif name == PACK:
+        setattr(result[1], PACKED, (number, args[1]))
     return result
 
 
@@ -156,10 +160,30 @@ def of_mask(name: str, number: int, args: tuple, result: torch.Tensor) -> Iterat
             yield Operation(name, number, "axis", "mask", "as it is", {"along the other axis": partial(_turned, at)})
 
 
-def packed_whole(function: Function, args: tuple, kwargs: Given) -> Any:
-    """Return what sequences are packed into as if all had the length of the longest."""
+def of_packed(name: str, number: int, args: tuple) -> Iterator[Operation]:
+    """Yield a call that packs sequences, as if all had the length of the longest, or that pads them with zeros then."""
+    if name == PACK:
+        yield Operation(name, number, "missing", "mask", "lengths", {ways.LEFT_OUT: _packed_whole})
+    elif packed := getattr(args[1], PACKED, None):
+        also = {(PACK, packed[0]): _packed_whole}
+        yield Operation(name, number, "missing", "mask", "lengths", {ways.LEFT_OUT: _with_zeros}, also=also)
+
+
+def _packed_whole(function: Function, args: tuple, kwargs: Given) -> Any:
     x, lengths, is_batch_first = args
-    return function(x, torch.full_like(lengths, x.shape[1 if is_batch_first else 0]), is_batch_first)
+    result = function(x, torch.full_like(lengths, x.shape[1 if is_batch_first else 0]), is_batch_first)
+    setattr(result[1], PACKED, (0, lengths))
+    return result
+
+
+def _with_zeros(function: Function, args: tuple, kwargs: Given) -> Any:
+    """Return sequences that were packed whole, with zeros behind the end of each."""
+    padded, whole = function(*args, **kwargs)
+    x = padded if args[2] else padded.swapdims(0, 1)
+    _, lengths = getattr(args[1], PACKED)
+    within = torch.arange(x.shape[1]) < lengths[:, None]
+    x = x.where(within[..., None], 0.0)
+    return x if args[2] else x.swapdims(0, 1), whole
 
 
 def _turned(at: int, function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
@@ -177,7 +201,7 @@ def _exchanged(function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
 
 SMOOTH, HUBER = "smooth_l1_loss", "huber_loss"
 LOSSES = ("cross_entropy", "nll_loss", "binary_cross_entropy_with_logits", SMOOTH, HUBER)
-OVER_ALL, MEAN = "over all", "mean"
+OVER_ALL, MEAN, DIVIDED = "over all", "mean", "div"
 MOST_COUNTED = 1 << 16  # elements of a mask
 
 
@@ -209,17 +233,25 @@ def of_loss(name: str, number: int, args: tuple, kwargs: Given) -> Iterator[Oper
 
 
 def of_average(
-    name: str, number: int, args: tuple, kwargs: Given, result: Any, counts: Iterable[int]
+    name: str, number: int, args: tuple, kwargs: Given, result: Any, counts: Collection[int]
 ) -> Iterator[Operation]:
-    """Yield a call that averages all that it is given, with the averages over other `counts`."""
-    if not isinstance(result, torch.Tensor) or result.ndim or name not in (MEAN, *LOSSES):
+    """Yield a call that averages all that it is given, or divides a sum by a count, with averages over other `counts`.
+
+    A sum over what a mask chooses is divided by how many these are, where the other side divides by all.
+    """
+    if not isinstance(result, torch.Tensor) or result.ndim or name not in (MEAN, DIVIDED, *LOSSES):
         return
-    given = {"target": args[0], "reduction": MEAN} if name == MEAN else _given(name, args, kwargs)
-    ignored, over = given.get("ignore_index"), given["target"].numel()
-    leaves_out = ignored is not None and bool((given["target"] == ignored).any())
+    if name == DIVIDED:
+        over = float(args[1]) if len(args) > 1 else 0.0
+        is_average = over in counts
+    else:
+        given = {"target": args[0], "reduction": MEAN} if name == MEAN else _given(name, args, kwargs)
+        ignored, over = given.get("ignore_index"), given["target"].numel()
+        leaves_out = ignored is not None and bool((given["target"] == ignored).any())
+        is_average = given["reduction"] == MEAN and given.get("weight") is None and not leaves_out
     others = {f"over {count}": partial(_scaled, over / count) for count in counts if count not in (0, over)}
-    if others and given["reduction"] == MEAN and given.get("weight") is None and not leaves_out:
-        yield Operation(name, number, ways.NORMALISATION, "loss", f"over {over}", others)
+    if others and is_average:
+        yield Operation(name, number, ways.NORMALISATION, "loss", f"over {over:g}", others)
 
 
 def counted(value: Any) -> Iterator[int]:

@@ -260,6 +260,7 @@ def _function(torch: Parting, keras: Parting, difference: Difference) -> Named |
                 result = Value(function(graph.values[number].array))
             if not result.is_plain and ops.equal(result, op.output):
                 words = f"`{op.name}` at {op.line} in {name} returns what {graph.made(number)} does, and its {what}"
-                values = [what, LEFT_OUT][:: 1 - 2 * side]
+                # A magnitude is itself the root of a square: it is taken in place of it.
+                values = [*(("abs", "square") if plain(op.name) == "abs" else (what, LEFT_OUT))][:: 1 - 2 * side]
                 return Named(FUNCTION, values[0], values[1], f"{places(difference)}: {words}")
     return None
