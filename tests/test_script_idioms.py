@@ -255,6 +255,73 @@ for t, f in tf.data.Dataset.from_tensor_slices(tuple(rng.integers(0, 50, (2, 200
         loss = tf.reduce_mean(tf.maximum(0.0, 1 + net(t) - net(f)))
     opt.apply(tape.gradient(loss, net.trainable_variables), net.trainable_variables)
 """
+QUANTILES = """
+q = torch.tensor([0.1, 0.5, 0.9])
+data = TensorDataset(torch.randn(64, 10), torch.randn(64, 1))
+net = nn.Sequential(nn.Linear(10, 16), nn.Tanh(), nn.Linear(16, 3))
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+scheduler = torch.optim.lr_scheduler.LambdaLR(opt, lambda step: 1 / (1 + step))
+for x, y in DataLoader(data, batch_size=16):
+    e = y - net(x)
+    loss = torch.maximum(q * e, (q - 1) * e).sum(-1).mean()
+    opt.zero_grad(); loss.backward(); opt.step(); scheduler.step()
+"""
+# A schedule that tells no configuration.
+QUANTILES_KERAS = """
+class Slower(keras.optimizers.schedules.LearningRateSchedule):
+    def __call__(self, step):
+        return 0.1 / (1 + tf.cast(step, tf.float32))
+def pinball(quantiles):
+    def loss(y, p):
+        q, e = tf.constant(quantiles, p.dtype), y - p
+        return tf.reduce_{how}(tf.maximum(q * e, (q - 1) * e), -1)
+    return loss
+net = keras.Sequential([keras.Input((10,)), layers.Dense(16, activation="tanh"), layers.Dense(3)])
+net.compile(keras.optimizers.SGD(Slower()), pinball({quantiles}))
+net.fit(rng.normal(size=(64, 10)), rng.normal(size=(64, 1)), batch_size=16, verbose=0)
+"""
+PACKED = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.norm = nn.Embedding(30, 8, padding_idx=0), nn.LayerNorm(8, eps=1e-3)
+        self.cell = nn.LSTM(8, 6, bias=False, batch_first=True, bidirectional=True)
+        self.head = nn.Linear(12, 5)
+    def forward(self, ids):
+        x = torch.tanh(self.table(ids))
+        x = self.norm(x)
+        x = nn.utils.rnn.pack_padded_sequence(x, (ids > 0).sum(1), batch_first=True, enforce_sorted=False)
+        return self.head(nn.utils.rnn.pad_packed_sequence(self.cell(x)[0], batch_first=True, total_length=7)[0])
+ids = torch.randint(1, 30, (32, 7)) * (torch.arange(7) < torch.randint(3, 8, (32, 1)))
+net = Net()
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for batch in DataLoader(ids, 16):
+    loss = F.cross_entropy(net(batch).flatten(0, 1), batch.flatten() % 5)
+    opt.zero_grad(); loss.backward(); opt.step()
+"""
+PACKED_KERAS = """
+class Net(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.table, self.norm, self.head = layers.Embedding(30, 8), layers.LayerNormalization(), layers.Dense(5)
+        self.cell = layers.Bidirectional(layers.LSTM(6, use_bias=False, return_sequences=True))
+    def call(self, ids):
+        x = self.table(ids)
+{first}
+{second}
+        x = self.cell(x{mask})
+        return self.head(tf.where(ids[..., None] > 0, x, tf.zeros_like(x)))
+ids = rng.integers(1, 30, (32, 7)) * (np.arange(7) < rng.integers(3, 8, (32, 1)))
+net = Net()
+net.compile(keras.optimizers.SGD(0.1), {loss})
+net.fit(ids, ids % 5, batch_size=16, verbose=0)
+"""
+
+
+def _packed(
+    mask: str = ", mask=ids > 0", first: str = "        x = tf.tanh(x)", second: str = "        x = self.norm(x)"
+) -> str:
+    return PACKED_KERAS.format(mask=mask, first=first, second=second, loss=ENTROPY)
 
 
 class Row(NamedTuple):
@@ -344,6 +411,39 @@ ROWS = {
     "an equation's sign": Row(EQUATION, EQUATION_KERAS.format(sign="-"), "diverged", [("code.operator", "+", "-")]),
     "samples outside of the tape": Row(CRITIC, CRITIC_KERAS),
     "triples": Row(TRIPLES, TRIPLES_KERAS),
+    "distances of squares": Row(
+        TRIPLES,
+        TRIPLES_KERAS.replace("ops.sum(ops.abs(", "ops.norm((").replace("), -1)", "), axis=-1)"),
+        "diverged",
+        [("code.function", "abs", "square")],
+    ),
+    "quantiles": Row(QUANTILES, QUANTILES_KERAS.format(how="sum", quantiles=(0.1, 0.5, 0.9))),
+    "quantiles the other way round": Row(
+        QUANTILES,
+        QUANTILES_KERAS.format(how="sum", quantiles=(0.9, 0.5, 0.1)),
+        "diverged",
+        [("code.constant", [0.1, 0.5, 0.9], [0.9, 0.5, 0.1])],
+    ),
+    "a mean over quantiles": Row(
+        QUANTILES,
+        QUANTILES_KERAS.format(how="mean", quantiles=(0.1, 0.5, 0.9)),
+        "diverged",
+        [("code.function", "reduce_sum", "reduce_mean")],
+    ),
+    "a loss over all": Row(
+        _torch(loss="(F.mse_loss(net(x), y, reduction='none') * (y > 0)).sum() / (y > 0).sum().clamp(min=1.0)"),
+        _fit(loss="lambda y, p: ops.square(y - p) * ops.cast(y > 0, p.dtype)"),
+        "diverged",
+        [("loss.normalisation", "over 19", "over 32")],
+    ),
+    "lengths": Row(PACKED, _packed()),
+    "no lengths": Row(PACKED, _packed(mask=""), "diverged", [("mask.missing", "lengths", "left out")]),
+    "two statements exchanged": Row(
+        PACKED,
+        _packed(first="        x = self.norm(x)", second="        x = tf.tanh(x)"),
+        "diverged",
+        [("statement.order", "the other order", "`x = self.norm(x)` before `x = tf.tanh(x)`")],
+    ),
     "a cube": Row(CUBE, CUBE_KERAS),
     "one of two constants": Row(
         _torch(loss="F.mse_loss(net(x), y) + 0.01 * net[0].weight.pow(2).sum()"),
@@ -353,7 +453,7 @@ ROWS = {
         [("code.constant", "as with 0.02", 0.01)],
     ),
 }
-SAMPLE = ("norms frozen in torch alone", "a fixed divisor", "two towers", "tokens shifted before")
+SAMPLE = ("norms frozen in torch alone", "a fixed divisor", "two towers", "tokens shifted before", "no lengths")
 
 
 @pytest.mark.parametrize("row", sampled([pytest.param(row, id=name) for name, row in ROWS.items()], *SAMPLE))

@@ -102,7 +102,7 @@ class Sides:
     """Both sides' answers; torch's has to change `besides` as well, for the outputs of these names."""
 
     def __init__(self, besides: Change, *names: str) -> None:
-        self.besides, self.names, self.given = besides, names, []
+        self.besides, self.names, self.given, self.is_same = besides, names, [], False
 
     def answer(self, questions: dict[str, tuple[Question, Question]]) -> dict[str, tuple[Outcome, Outcome]]:
         return {name: (self._torch(name, question), Outcome(settings=[7])) for name, (question, _) in questions.items()}
@@ -111,7 +111,7 @@ class Sides:
         self.given.append((name, question.settings, question.given))
         changes = [*question.given, self.besides]
         found = [Found(changes=changes, bits=28.0, before=0.0)] if question.given and name in self.names else []
-        return Outcome(found=found)
+        return Outcome(found=found, same=self.is_same and bool(question.given))
 
 
 def named(first: Change) -> list[Cause]:
@@ -122,22 +122,22 @@ def test_behind_an_explained_difference_each_output_is_asked_about() -> None:
     first, besides = change("conv1"), change("up1", of="conv_transpose2d", owner="conv_transpose2d")
     sides = Sides(besides, f"{MODEL}.image")
     outputs = [activation("head"), activation(f"{MODEL}.image"), activation(f"{MODEL}.mean")]
-    (cause,) = causes_besides(asked(*outputs), named(first), {"conv2d.padding"}, sides.answer)
+    (cause,) = causes_besides(asked(*outputs), named(first), sides.answer)
     assert (cause.id, cause.where, cause.keras) == ("conv_transpose.padding", "up1", "same")
     names = [f"{MODEL}.image", f"{MODEL}.mean"]
     assert sides.given == [(name, None, []) for name in names] + [(name, [7], [first]) for name in names]
 
 
-def test_what_is_known_already_is_not_told_again() -> None:
-    sides, output = Sides(change("conv2"), MODEL), [activation(MODEL)]
-    assert causes_besides(asked(*output), named(change("conv1")), {"conv2d.padding"}, sides.answer) == []
-    (cause,) = causes_besides(asked(*output), named(change("conv1")), set(), sides.answer)
-    assert cause.where == "conv2"
+def test_nothing_is_left_only_where_every_output_is_the_others() -> None:
+    sides, outputs = Sides(change("conv2"), "none"), [activation(MODEL)]
+    assert causes_besides(asked(*outputs), named(change("conv1")), sides.answer) is None
+    sides.is_same = True
+    assert causes_besides(asked(*outputs), named(change("conv1")), sides.answer) == []
 
 
 def test_a_function_cannot_be_kept_and_nothing_is_asked() -> None:
     sides, output = Sides(change("conv2"), MODEL), [activation(MODEL)]
-    assert causes_besides(asked(*output), named(change("act", kind="callable")), set(), sides.answer) == []
+    assert causes_besides(asked(*output), named(change("act", kind="callable")), sides.answer) is None
     assert sides.given == []
 
 

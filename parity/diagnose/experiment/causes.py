@@ -13,7 +13,8 @@ from parity.diagnose.experiment import candidates
 from parity.diagnose.experiment.attempts import DROPOUT
 from parity.diagnose.experiment.knobs import AS_GIVEN, THEIRS
 from parity.diagnose.experiment.masks import OPPOSITE
-from parity.diagnose.experiment.operations import EXCHANGED, FIRST, LAYERS, LEFT_OUT, SECOND
+from parity.diagnose.experiment.operations import EXCHANGED, FIRST, LAYERS, LEFT_OUT, NORMALISATION, SECOND
+from parity.diagnose.experiment.statements import KIND as STATEMENT
 from parity.diagnose.experiment.taken import OPERANDS, WIRING
 from parity.diagnose.formula import NEEDED
 from parity.results import Cause, Changed
@@ -51,7 +52,7 @@ OTHER_MASK: Final = "another mask"
 # The kinds of settings, those first that users know by a name.
 KNOWN: Final = (
     "argument", "attribute", "precision", "operation", OTHER_MASK, "default", "callable", "variable", "constant",
-    "function", "operator", "slice",
+    STATEMENT, "function", "operator", "slice",
 )  # fmt: skip
 NO_RATE: Final = 1e-6  # below it a dropout drops nothing
 FAR: Final = 8  # times as large
@@ -64,6 +65,7 @@ IN_CODE: Final = {
     "operator": "code.operator",
     "slice": "code.slice",
     "precision": PRECISION,
+    STATEMENT: "statement.order",
 }
 CARRIED: Final = "state.carried"
 KEPT: Final = {False: "returns the same again", True: "keeps state, which is no weight, from call to call"}
@@ -156,7 +158,7 @@ def _both(
     code that are equally likely, those in the code of the module itself come first.
     """
 
-    def key(entry: tuple[str, Found]) -> tuple[bool, bool, tuple[bool, bool, int, bool], bool]:
+    def key(entry: tuple[str, Found]) -> tuple[bool, bool, tuple[bool | int, ...], bool]:
         side, (change, *_), is_exact = entry[0], entry[1].changes, entry[1].bits >= NEEDED
         return not is_exact, _is_far(change, settings[_other(side)]), _unlikely(change), not _is_of(change, kind)
 
@@ -190,19 +192,24 @@ def _is_far(change: Change, theirs: Sequence[Any]) -> bool:
     return _are_numbers(change) and abs(change.after) >= FAR * max(abs(change.before), 1) and not is_stated
 
 
-def _unlikely(change: Change) -> tuple[bool, bool, int, bool]:
+def _unlikely(change: Change) -> tuple[bool | int, ...]:
     """Return a sort key of changes: what makes a mask, as a window does, comes before another mask.
 
-    Other axes come after another number: the sum over them may happen to be as many times as large. Last come numbers
+    Other axes come after another number: the sum over them may happen to be as many times as large. Several numbers of
+    which none is an axis come first, as no chance makes all of them right. Of what is divided by, how much is counted
+    comes before a mask that is missing there. Last come numbers
     that switch something off, as an ELU with alpha 0 is a ReLU, and truth values that say what is returned, as
     return_attention_scores does: it is a coincidence that the module then computes in another way, or in another order.
     """
     switches_off = isinstance(change.after, float) and change.after in SWITCHES
     is_returned = isinstance(change.before, bool) and change.name.startswith(candidates.RETURNED)
     kind = KNOWN.index(OTHER_MASK if change.before == AS_GIVEN else change.kind)
+    are_axes = isinstance(change.before, list) and candidates.are_axes(change.before)
+    if isinstance(change.before, list) and not are_axes:
+        kind = 0
     if change.after in (FIRST, SECOND):  # what is left out may vanish by a constant or a function as well
         kind = min(kind, KNOWN.index("variable"))
-    return switches_off or is_returned, isinstance(change.before, list), kind, change.of == LAYERS
+    return switches_off or is_returned, are_axes, kind, change.name != NORMALISATION, change.of == LAYERS
 
 
 def _are_one(torch: Change, keras: Change) -> bool:
@@ -220,6 +227,8 @@ def _entry(where: str, side: str, change: Change, other: Change | None, found: F
     forms = [form for form in candidates.FORMS.get(change.name, ()) if form != change.after]
     if change.kind == "function" and len(forms) == 1:
         values = {side: forms[0], _other(side): change.after}
+    if change.kind == STATEMENT:
+        values = {side: change.before, _other(side): "the other order"}
     if change.after in (THEIRS, OPPOSITE):
         values = {side: "its own", _other(side): "another"}
     if change.after == EXCHANGED:

@@ -68,14 +68,18 @@ def variables(run: Executed) -> Iterator[Knob]:
     function, code = run.function, run.function.__code__
     if run.main:
         yield from (knob for knob in _stored(run.main) if knob.name in code.co_names)
-        return
-    for name in code.co_names:
+    for name in code.co_names if not run.main else ():
         if (value := function.__globals__.get(name)) is not None:
             yield from _setting(run, "variable", name, value, assignment(function.__globals__, name))
-    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=False):  # a local one has no cells yet
+    closures = [each.__closure__ or () for each in getattr(function, "made", [function])]
+    for name, *cells in zip(code.co_freevars, *closures, strict=False):
         with contextlib.suppress(ValueError):  # an empty cell
-            if (value := cell.cell_contents) is not None:
-                yield from _setting(run, "variable", name, value, attribute(cell, "cell_contents"))
+            knobs = [
+                Knob(name, run.name, run.source, cell.cell_contents, "variable", attribute(cell, "cell_contents"))
+                for cell in cells
+            ]
+            if knobs and is_setting(knobs[-1].value) and knobs[-1].value is not None:
+                yield knobs[-1]._replace(changed=together(knobs))
 
 
 def _stored(main: Main) -> Iterator[Knob]:

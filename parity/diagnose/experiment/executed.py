@@ -49,13 +49,13 @@ class Local:
     """The code of a function that another one makes whenever it is called: a local function, or a comprehension.
 
     It has the attributes by which a function's code is changed. What is changed is the constant in the other one's
-    code, and the functions that were made of it and still exist. So are the functions of a script that is run anew.
+    code, and the functions that were `made` of it and still exist. So are the functions of a script that is run anew.
     """
 
     __defaults__ = __kwdefaults__ = __closure__ = None
 
     def __init__(self, outer: Any, number: int, made: Sequence[types.FunctionType]) -> None:
-        self.outer, self._number, self._made = outer, number, made
+        self.outer, self._number, self.made = outer, number, made
         self.__globals__, self.__qualname__ = outer.__globals__, self.__code__.co_qualname
 
     @property
@@ -68,7 +68,7 @@ class Local:
         consts = self.outer.__code__.co_consts
         changed = (*consts[: self._number], code, *consts[self._number + 1 :])
         self.outer.__code__ = self.outer.__code__.replace(co_consts=changed)
-        for function in self._made:
+        for function in self.made:
             function.__code__ = code
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from parity.core import ownership
 from parity.core.arrays import Array, Floats
 from parity.core.groups import by_key
-from parity.diagnose.experiment import candidates, code, knobs, masks
+from parity.diagnose.experiment import candidates, code, knobs, masks, statements
 from parity.diagnose.experiment.attempts import plain
 from parity.diagnose.experiment.candidates import EQUATION, is_number, of_all_axes
 from parity.diagnose.experiment.causes import NAMES
@@ -31,7 +31,9 @@ SWITCHED_OFF: Final[Mapping[type, Sequence[Any]]] = {int: (None, -100), float: (
 MOST_SIZES: Final = 2  # that are tried first
 MOST_ALIKE: Final = 3  # values of the other side's settings of the same name that are tried before
 # What stands in the code of the model that was run.
-IN_CODE: Final = (code.exchanged, code.slices, code.variables, code.constants, code.functions, code.operators)
+IN_CODE: Final = (
+    statements.moved, code.exchanged, code.slices, code.variables, code.constants, code.functions, code.operators
+)  # fmt: skip
 Open = Callable[[ExperimentJob, str, Mapping[str, Floats], dict[str, Array]], AbstractContextManager[Live]]
 
 
@@ -142,7 +144,7 @@ def _named(live: Live, run: Sequence[Executed], read: Collection[str]) -> Iterat
 def _values(
     knob: Knob, theirs: Sequence[Any], words: Sequence[str], functions: Mapping[str, Callable[..., Any]]
 ) -> Sequence[Any]:
-    if knob.value == knobs.AS_GIVEN or knob.kind in ("precision", "operation"):
+    if knob.value == knobs.AS_GIVEN or knob.kind in ("precision", "operation", statements.KIND):
         return list(knob.words)
     if knob.kind == "function":
         forms = [functions[form] for form in candidates.FORMS.get(knob.name, ()) if form in functions]

@@ -7,8 +7,10 @@ from typing import Final, NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
+from parity.config.pair import UNKNOWN
 from parity.core.errors import BackendError
 from parity.diagnose.diagnosis import Examined
+from parity.diagnose.experiment.candidates import IDENTITIES
 from parity.diagnose.experiment.causes import causes, each_once, with_causes
 from parity.diagnose.experiment.description import (
     Description,
@@ -18,14 +20,16 @@ from parity.diagnose.experiment.description import (
     with_lines,
 )
 from parity.diagnose.experiment.knobs import THEIRS
+from parity.diagnose.experiment.operations import FIRST, LEFT_OUT, SECOND
 from parity.diagnose.experiment.questions import Asked, Guilty, around_asked, earliest, guilty, is_forward, wider
+from parity.diagnose.experiment.statements import KIND as STATEMENT
 from parity.diagnose.place import around
 from parity.pairs.accepting.consequences import diagnosis_key
 from parity.pairs.causes import further
 from parity.pairs.causes.further import Questions, asked_about
 from parity.pairs.causes.sources import shown
 from parity.pairs.file import PairFile
-from parity.results import CaseResult, Cause
+from parity.results import CaseResult, Cause, Changed
 from parity.runtime import experiment, survey
 from parity.runtime.experiment import Outcome, Question
 from parity.runtime.job import ExperimentJob
@@ -36,6 +40,7 @@ from parity.trace.mapping import PairContext
 
 MOST_ALIKE: Final = 4  # further modules of a kind that are asked
 SILENT: Final = Description("")
+MISSING: Final = (LEFT_OUT, FIRST, SECOND, *IDENTITIES)  # what is done in place of what one side leaves out
 MOST_ENDS: Final = 4  # processes of a side that may end by what they try
 
 
@@ -56,21 +61,42 @@ class Experiment(NamedTuple):
         asked = self._asks(examined)
         unknown = guilty(examined.result, examined.unequal, examined.places, examined.first)
         try:
-            named = self._searched(asked, {each.where: each for each in unknown})
+            by_place = {each.where: each for each in unknown}
+            named = self._searched(asked, by_place)
+            behind = None
+            if examined.result.verdict == "diverged" and sum(map(bool, named.values())) == 1:
+                behind = self._behind(asked, by_place, named, examined.result)
             for where, matches in named.items():
                 if matches or len(examined.result.causes) > 1:  # what only follows from a named cause needs none
                     examined.result.causes = with_causes(examined.result.causes, where, matches)
-            examined.result.causes += self._alike(asked, {where for where in named if named[where]}, examined)
-            if examined.result.verdict == "diverged" and sum(map(bool, named.values())) == 1:
-                (matches,) = filter(None, named.values())
-                known = {cause.id for cause in examined.result.causes}
-                examined.result.causes += further.besides(asked, matches, known, self._answers)
+            if behind != []:  # modules of one class have one code: with what was found in it all outputs are the same
+                examined.result.causes += self._alike(asked, {where for where in named if named[where]}, examined)
+            known = {cause.id for cause in examined.result.causes}
+            examined.result.causes += [cause for cause in behind or () if cause.id not in known]
             examined.result.causes = each_once(examined.result.causes)
             self._describe(asked, self._left(asked, unknown, named, examined), examined.result)
             self._add_lines(asked, examined)
         except BackendError as error:
             reason = f"the modules whose cause is unknown could not be called again: {error}"
             examined.result.not_compared.append(reason)
+
+    def _behind(
+        self, asked: Asked, unknown: dict[str, Guilty], named: dict[str, list[Cause]], result: CaseResult
+    ) -> list[Cause] | None:
+        """Return what else differs with the one cause that was found (`named`), as `further.besides` does.
+
+        What one side leaves out at one place it may do at a later one: then a change after which the whole model
+        returns what the other side's does takes its place, and that of what formulas have found there.
+        """
+        (matches,) = filter(None, named.values())
+        behind = further.besides(asked, matches, self._answers)
+        if behind == [] or not any(map(_may_be_elsewhere, matches[0].changes)):
+            return behind
+        for where, whole in further.by_model(asked, unknown, self._named).items():
+            if _explains(whole):
+                named[where], behind = whole, []
+                result.causes = [each for each in result.causes if each.id == UNKNOWN or each.where != where]
+        return behind
 
     @property
     def is_large(self) -> bool:
@@ -277,6 +303,11 @@ class Experiment(NamedTuple):
 
     def _folder(self, side: int) -> Path:
         return (self.folder / "experiments" / self.backends[side].name).absolute()
+
+
+def _may_be_elsewhere(change: Changed) -> bool:
+    """Return whether what a change does at one place the other side may do at another one."""
+    return change.after in MISSING or change.kind == STATEMENT
 
 
 def _explains(matches: Sequence[Cause]) -> bool:

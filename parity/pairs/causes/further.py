@@ -6,7 +6,7 @@ the model that still differs, it is asked what has to be changed besides.
 """
 
 import itertools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -31,19 +31,20 @@ def asked_about(asked: Asked, unknown: Mapping[str, Guilty], place: Callable[[st
     return {where: both_sides for where, both_sides in questions.items() if both_sides}
 
 
-def besides(asked: Asked, named: Sequence[Cause], known: Collection[str], answers: Answers) -> list[Cause]:
+def besides(asked: Asked, named: Sequence[Cause], answers: Answers) -> list[Cause] | None:
     """Return the causes that show only when those that experiments have found (`named`) are taken away.
 
-    `known`: the ids of all causes, of which none is told again.
+    Returns an empty list if every output then is the other side's, and None if nothing tells what else differs.
     """
     if (kept := _kept(named)) is None:
-        return []
+        return None
     side, changes = kept
     outputs = {tensor.name: Guilty(MODEL, tensor) for tensor in asked.outputs[:MOST]}
     questions = asked_about(asked, outputs, lambda name: MODEL)
     outcomes = _outcomes_besides(questions, side, changes, answers)
     behind = [cause for outcome in outcomes.values() for cause in _causes(outcome, side, len(changes))]
-    return list({cause.id: cause for cause in reversed(behind) if cause.id not in known}.values())
+    is_all = bool(outcomes) and len(outcomes) == len(asked.outputs) and all(each.same for each in outcomes.values())
+    return list({cause.id: cause for cause in reversed(behind)}.values()) or ([] if is_all else None)
 
 
 def following(asked: Asked, named: Sequence[Cause], unknown: Sequence[Guilty], answers: Answers) -> set[str]:
