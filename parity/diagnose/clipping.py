@@ -123,14 +123,18 @@ def compare_clipping(first: Applied, second: Applied) -> Clipped | None:
     """Return how both sides have clipped the same gradients; None if no such rules explain them."""
     mine, theirs = first.gradients, second.gradients
     factors = {name: multiple(mine[name], theirs[name]) for name in mine}
-    known = [factor for factor in factors.values() if factor is not None and factor > 0]
+    known = {name: factor for name, factor in factors.items() if factor is not None and factor > 0}
     if _are_rows_cut(mine, theirs):
         return Clipped(ROWS, "dense", "IndexedSlices")
-    if len(known) < max(len(factors), 2):
-        return _by_value(first, second)
-    if max(known) - min(known) <= EXACT * max(known):
-        return _of_one_factor(max(known), first, second)
-    below, *clipped = _by_factor({name: factor or 0.0 for name, factor in factors.items()})
+    if len(known) < max(len(factors), 2) and (cut := _by_value(first, second)):
+        return cut
+    # What one side holds as one weight the other may hold, and clip, in parts, as queries, keys and values.
+    if len(known) < 2 or 2 * len(known) <= len(factors):
+        return None
+    most, least = max(known.values()), min(known.values())
+    if most - least <= EXACT * most:
+        return _of_one_factor(most, first, second) if len(known) == len(factors) else None
+    below, *clipped = _by_factor(known)
     limits = []
     for group in (below, *clipped):
         # Parts of one sum have equal gradients, and Keras holds them as one weight.
@@ -141,9 +145,7 @@ def compare_clipping(first: Applied, second: Applied) -> Clipped | None:
         return None
     if abs(norm(theirs.values()) - limit) <= ROOM * limit:
         return Clipped(SCOPE, _rule(EACH, limit), _rule(TOGETHER, limit))
-    is_kept = abs((factors[below[0]] or 0.0) - 1) <= EXACT or (
-        abs(limits[0] - limit) <= ROOM * limit and _is_round(limit)
-    )
+    is_kept = abs(known[below[0]] - 1) <= EXACT or (abs(limits[0] - limit) <= ROOM * limit and _is_round(limit))
     return Clipped(SCOPE, _rule(EACH, limit), UNCLIPPED) if len(limits) > 2 and is_kept else None
 
 

@@ -144,7 +144,14 @@ def _renormalised(function: Function, args: tuple, kwargs: Given) -> Any:
 
 
 def of_lookup(number: int, args: tuple) -> Iterator[Operation]:
-    """Yield what is looked up at two indices, as a transition from one state to another, with these exchanged."""
+    """Yield what is looked up at two indices, as a transition from one state to another, with these exchanged.
+
+    What a mask chooses is yielded with all in place of it.
+    """
+    mask = args[1] if len(args) > 1 else None
+    if isinstance(mask, torch.Tensor) and mask.dtype == torch.bool and mask.ndim and not mask.all():
+        whole = {ways.LEFT_OUT: lambda function, args, kwargs: args[0].flatten(0, mask.ndim - 1)}
+        yield Operation(PART, number, "missing", "mask", "what it chooses", whole)
     indices = args[1] if len(args) > 1 and isinstance(args[1], tuple) else ()
     if len(indices) == 2 and all(map(_are_indices, indices)) and args[0].shape[0] == args[0].shape[1]:
         yield Operation(PART, number, ways.ORDER, "gather", "as they are", {"indices exchanged": _exchanged})
@@ -242,7 +249,8 @@ def of_average(
     if not isinstance(result, torch.Tensor) or result.ndim or name not in (MEAN, DIVIDED, *LOSSES):
         return
     if name == DIVIDED:
-        over = float(args[1]) if len(args) > 1 else 0.0
+        over = args[1] if len(args) > 1 else 0.0  # a number, or a tensor of one
+        over = float(over) if not isinstance(over, torch.Tensor) or over.numel() == 1 else 0.0
         is_average = over in counts
     else:
         given = {"target": args[0], "reduction": MEAN} if name == MEAN else _given(name, args, kwargs)
@@ -255,9 +263,9 @@ def of_average(
 
 
 def counted(value: Any) -> Iterator[int]:
-    """Yield how many rows a tensor has, and how many of its elements a mask chooses."""
+    """Yield how many rows and elements a tensor has, and how many a mask chooses."""
     if isinstance(value, torch.Tensor) and value.ndim:
-        yield len(value)
+        yield from (len(value), value.numel())
         is_small = value.numel() <= MOST_COUNTED
         if is_small and (value.dtype == torch.bool or bool(((value == 0) | (value == 1)).all())):
             yield int(value.sum())

@@ -51,6 +51,9 @@ def bypassed(torch: Parting, keras: Parting, difference: Difference) -> Named | 
             is_like = computed(longer.makers[number].name) == computed(op.name) and any(counterparts.values())
             if is_like and len(made) == len(rest) == 1 and _is_kept(longer, made[0], graph, rest[0]):
                 path = _path(longer, made[0], graph.matched.get(rest[0], set()))
+                taker = longer.makers[number]
+                if any((op.name, op.line) == (taker.name, taker.line) for op in map(longer.makers.__getitem__, path)):
+                    continue  # round a loop, an op takes what it has itself made of anything
                 steps = listed([longer.made(each) for each in path], MOST_STEPS)
                 values = [f"{steps} of it", AS_IT_IS]
                 first, second = values if graph is difference.graphs[1] else values[::-1]
