@@ -4,14 +4,13 @@ Of the places where an argument of an object may be changed, the first is where 
 all that use it; the last is the argument itself.
 """
 
+import ast
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
-
-import libcst as cst
 
 from parity.config.pair import UNNAMED
 from parity.core.errors import TraceError
@@ -172,9 +171,9 @@ class Places(Origins):
             return []
         places: list[Place] = []
         for node in source.on_line(number):
-            if isinstance(node, cst.Call):
+            if isinstance(node, ast.Call):
                 places += self._given(Scope(source, node), [])
-            elif isinstance(node, cst.BaseExpression) and self.is_old(literal(node)):
+            elif isinstance(node, ast.expr) and self.is_old(literal(node)):
                 places.append(Place(path, source.span(node)))
         return list(dict.fromkeys(places))
 
@@ -184,7 +183,7 @@ class Places(Origins):
         if scope is None:
             return
         source, kind = self.class_called(scope)
-        methods = [each for each in kind.body.body if isinstance(each, cst.FunctionDef)] if kind else []
+        methods = source.methods(kind) if kind else []
         for method, name, private in itertools.product(methods, self.setting.names, ("", "_")):
             if (value := source.assigned(f"{first_of(method)}.{private}{name}", method)) is not None:
                 yield Place(source.path, source.span(value)), source.text(value)

@@ -1,5 +1,6 @@
 """Edits of source: a new value in a file or in the pair's own, a copy of the folder with the edits, and their diff."""
 
+import ast
 import difflib
 import io
 import re
@@ -39,7 +40,7 @@ def edit(place: Place, value: Any, root: Path) -> Edit | None:
     splices = [(place.span, place.template.format(code(value)))]
     if isinstance(value, Expression) and "keras" in value and source.imported("keras") is None:
         body = source.module.body  # before the first import
-        first = next((node for node in body if "import" in source.text(node).split(" ")[:3:2]), body[0])
+        first = next((node for node in body if isinstance(node, ast.Import | ast.ImportFrom)), body[0])
         start = source.span(first).start
         splices.append((Span(start, start), "import keras\n"))
     changed = spliced(source.bytes, splices)
