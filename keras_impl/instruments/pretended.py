@@ -46,9 +46,19 @@ def pretend(count: int) -> Iterator[None]:
 
 def patches(count: int) -> Iterator[Any]:
     """Yield the patches under which there are `count` GPUs."""
-    yield from _names()
+    # An eager scope of None removes all placements, and ops without a device run on the first GPU.
+    eager = context.Context
+    yield around(eager, "device", lambda scope, self, name: scope(self, FIRST if name is None else _real(name)))
+    yield around(ops.Graph, "device", lambda scope, self, name: scope(self, _real(name)))
+    yield around(
+        device_util, "canonicalize", lambda canonical, d, default=None: canonical(_real(d), default and _real(default))
+    )
+    yield around(mirrored_strategy.MirroredExtended, "__init__", _without_nccl)
     yield from _config(count)
-    yield from _told()
+    # Of `.device` for reads by the program; TensorFlow and Keras themselves read the real device.
+    kinds = (ops.EagerTensor, resource_variable_ops.BaseResourceVariable, values.DistributedVariable)
+    for kind, attribute in [*((kind, "device") for kind in kinds), (ops.EagerTensor, "backing_device")]:
+        yield mock.patch.object(kind, attribute, property(partial(_as_told, vars(kind)[attribute])))
     yield mock.patch.object(sys.modules[__name__], "_gpus", count)
 
 
@@ -74,17 +84,6 @@ def _real(device: Any) -> Any:
             return device  # TensorFlow will report that there is no such device
         index = 1 + (index if index < _gpus else 0)
     return spec.replace(device_type="CPU", device_index=index).to_string()
-
-
-def _names() -> Iterator[Any]:
-    # An eager scope of None removes all placements, and ops without a device run on the first GPU.
-    eager = context.Context
-    yield around(eager, "device", lambda scope, self, name: scope(self, FIRST if name is None else _real(name)))
-    yield around(ops.Graph, "device", lambda scope, self, name: scope(self, _real(name)))
-    yield around(
-        device_util, "canonicalize", lambda canonical, d, default=None: canonical(_real(d), default and _real(default))
-    )
-    yield around(mirrored_strategy.MirroredExtended, "__init__", _without_nccl)
 
 
 def _without_nccl(
@@ -141,14 +140,6 @@ def _answered(
 ) -> Any:
     asked = str((device, *arguments))  # a device, its name, a list of them and perhaps a type
     return answer if "GPU" in asked.upper() else method(self, device, *arguments, **keywords)
-
-
-def _told() -> Iterator[Any]:
-    """Yield patches of `.device` for reads by the program; TensorFlow and Keras themselves read the real device."""
-    kinds = (ops.EagerTensor, resource_variable_ops.BaseResourceVariable, values.DistributedVariable)
-    attributes = [(kind, "device") for kind in kinds] + [(ops.EagerTensor, "backing_device")]
-    for kind, attribute in attributes:
-        yield mock.patch.object(kind, attribute, property(partial(_as_told, vars(kind)[attribute])))
 
 
 def _as_told(real: Any, self: Any) -> str:
