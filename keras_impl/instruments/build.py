@@ -11,8 +11,8 @@ import tensorflow as tf
 from tensorflow.python.eager import context  # both tf.device and keras.device end up here
 
 from keras_impl.instruments import draws, source
+from keras_impl.instruments.devices import name
 from keras_impl.instruments.names import Variable, named, registered, variables
-from keras_impl.instruments.pretended import name
 from parity.core.patches import Original, around
 from parity.doctor.evidence import Module, Move, Tensor, Weight, below
 from parity.doctor.rewrite import Spot

@@ -17,11 +17,10 @@ from parity.core.errors import TraceError
 from parity.pairs.causes.sources import made_at, makers_of
 from parity.pairs.file import PairFile
 from parity.pairs.prepare import place
-from parity.repair.arguments import Expression, Setting, changed, code, settings
-from parity.repair.edit import Edit, edit
+from parity.repair.edit import Edit, Expression, Setting, changed, code, edit, settings
 from parity.repair.in_code import GRADIENT, in_code, lacking
-from parity.repair.origins import Origins, Place, Scope, insertion
-from parity.repair.source import first_of, literal, parsed
+from parity.repair.origins import Origins, Scope, insertion
+from parity.repair.source import Place, first_of, literal, parsed
 from parity.results import Cause
 from parity.runtime import survey
 from parity.runtime.survey import Frame, Made, Survey

@@ -21,7 +21,7 @@ from parity.core.errors import UsageError
 from parity.pairs.file import PairFile
 from parity.pairs.prepare import place
 from parity.pairs.weights import transfer
-from parity.repair.arguments import code
+from parity.repair.edit import code
 from parity.repair.search import Repairing
 from parity.results import CaseResult, Divergence
 from parity.runtime import survey

@@ -12,9 +12,8 @@ from typing import Final
 
 from parity.diagnose.experiment.candidates import ACTIVATIONS, STOPS
 from parity.diagnose.experiment.operations import BY_SIGN, FIRST, LEFT_OUT, SECOND, SIGNS
-from parity.repair.arguments import code
-from parity.repair.origins import Place
-from parity.repair.source import NOTHING, Definition, Source, Span, given_to, literal, parameters, parsed
+from parity.repair.edit import code
+from parity.repair.source import NOTHING, Definition, Place, Source, Span, given_to, literal, parameters, parsed
 from parity.results import Cause, Changed
 
 OPERAND: Final = {FIRST: "left", SECOND: "right"}  # of a binary operation, the one that stays

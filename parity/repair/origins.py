@@ -10,22 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from parity.repair.arguments import Setting
-from parity.repair.source import NOTHING, Function, Source, Span, argument, expressions, first_of, literal, parsed
+from parity.repair.edit import Setting
+from parity.repair.source import NOTHING, Function, Place, Source, argument, expressions, first_of, literal, parsed
 from parity.repair.source import parameter as parameter_of
 from parity.runtime.survey import Frame, Made
 
 CLOSE = 1e-3  # a constant that was solved for has noise in its last digits
 DEEPEST = 40  # steps from a value to where it comes from; more is a circle
-
-
-class Place(NamedTuple):
-    """Where a value can be changed: a part of a file, and the text that replaces it, with {} for the new value."""
-
-    path: Path
-    span: Span
-    template: str = "{}"
-    key: str = ""  # for a place in the pair's own file, the entry of keras_kwargs; the span is then of no meaning
 
 
 class Scope(NamedTuple):
@@ -117,7 +108,7 @@ class Origins:
                 return self.value(given)
             return [*by_default, insertion(caller, name)] if default is not None else []
         if name in self._kwargs and self._is_builder(source, function):
-            return [Place(self.pair, Span(0, 0), key=name)]
+            return [Place(self.pair, key=name)]
         return by_default
 
     def given(self, caller: Scope, name: str, place: int | None) -> Scope | None:
@@ -250,5 +241,5 @@ def _assigned(source: Source, name: str, within: ast.ClassDef | None = None) -> 
 
 def insertion(scope: Scope, name: str) -> Place:
     """Return the place behind a call's last argument, for a further one."""
-    end, is_first = scope.source.end_of_arguments(scope.call), not (scope.call.args or scope.call.keywords)
-    return Place(scope.source.path, Span(end, end), f"{'' if is_first else ', '}{name}={{}}")
+    separator = ", " if scope.call.args or scope.call.keywords else ""
+    return Place(scope.source.path, scope.source.end_of_arguments(scope.call), f"{separator}{name}={{}}")

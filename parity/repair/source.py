@@ -25,6 +25,15 @@ class Span(NamedTuple):
     end: int
 
 
+class Place(NamedTuple):
+    """Where a value can be changed: a part of a file, and the text that replaces it, with {} for the new value."""
+
+    path: Path
+    span: Span = Span(0, 0)
+    template: str = "{}"
+    key: str = ""  # for a place in the pair's own file, the entry of keras_kwargs, in place of a span
+
+
 class Parameter(NamedTuple):
     name: str
     default: ast.expr | None
@@ -63,11 +72,12 @@ class Source:
         calls = (node for node in self.nodes if isinstance(node, ast.Call))
         return next((n for n in calls if (n.lineno, n.col_offset, n.end_lineno, n.end_col_offset) == at), None)
 
-    def end_of_arguments(self, call: ast.Call) -> int:
+    def end_of_arguments(self, call: ast.Call) -> Span:
         """Return where a call's last argument ends, with parentheses around it, or where the first would stand."""
         closing = self.span(call).end - 1
         end = max((self.span(each).end for each in given_to(call)), default=closing)
-        return end + self.bytes[end:closing].rfind(b")") + 1
+        end += self.bytes[end:closing].rfind(b")") + 1
+        return Span(end, end)
 
     def on_line(self, number: int) -> list[Any]:
         """Return the statements and expressions that begin on a line."""

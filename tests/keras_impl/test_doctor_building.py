@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from keras_impl.instruments import source
 from keras_impl.instruments.build import Building, Scopes, named
-from keras_impl.instruments.pretended import pretend
+from keras_impl.instruments.devices import pretend
 from parity.trace.keys import MODEL
 
 FILE = "tests/keras_impl/test_doctor_building.py"

@@ -11,8 +11,7 @@ import pytest
 
 from parity.bench import lanes
 from parity.bench.__main__ import main
-from parity.bench.bursts import Burst, Bursts, endless, place
-from parity.bench.lanes import energy_between, measured, read_energy
+from parity.bench.lanes import Burst, Bursts, endless, energy_between, measured, place, read_energy
 from parity.bench.report import Printed, plots
 from parity.bench.results import (
     Benchmark,
