@@ -17,7 +17,7 @@ import tensorflow as tf
 from keras_impl.instruments import draws, source
 from keras_impl.instruments.build import Building
 from keras_impl.instruments.calls import Calls
-from keras_impl.instruments.copies import Copies, Reads
+from keras_impl.instruments.copies import Copies
 from keras_impl.instruments.functions import Methods
 from keras_impl.instruments.gradients import Cuts, Finite
 from keras_impl.instruments.losses import Losses
@@ -64,7 +64,7 @@ class Observer:
             calls.watched(step, losses.fed, finite.returned),
             training.watched(),
             Methods(step).watched(),
-            Reads(copies).watched(),
+            copies.watched(),
             Ops(copies, finite, self.devices, losses, cuts).watched(),
         )
         try:

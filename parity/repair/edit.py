@@ -7,10 +7,12 @@ momentum weighs the new value there, as in PyTorch.
 import ast
 import difflib
 import io
+import json
 import math
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -190,19 +192,14 @@ def with_argument(text: str, key: str, value: Any) -> str | None:
 
 
 def _parsed(text: str) -> Mapping[str, Any] | None:
-    try:
+    with suppress(tomllib.TOMLDecodeError):
         return tomllib.loads(text.removeprefix("\ufeff"))
-    except tomllib.TOMLDecodeError:
-        return None
+    return None
 
 
 def _toml(value: Any) -> str:
     """Return a number, a boolean, a text or a list of these as TOML."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_toml, value))}]"
-    return f'"{value}"' if isinstance(value, str) else code(value)
+    return EXPONENT.sub(r"e\1\2", json.dumps(value, ensure_ascii=False))
 
 
 def copy_folder(root: Path, folder: Path, changed: Mapping[Path, bytes]) -> None:

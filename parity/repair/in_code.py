@@ -13,7 +13,7 @@ from typing import Final
 from parity.diagnose.experiment.candidates import ACTIVATIONS, STOPS
 from parity.diagnose.experiment.operations import BY_SIGN, FIRST, LEFT_OUT, SECOND, SIGNS
 from parity.repair.edit import code
-from parity.repair.source import NOTHING, Definition, Place, Source, Span, given_to, literal, parameters, parsed
+from parity.repair.source import NOTHING, Function, Place, Scoped, Source, Span, given_to, literal, parameters, parsed
 from parity.results import Cause, Changed
 
 OPERAND: Final = {FIRST: "left", SECOND: "right"}  # of a binary operation, the one that stays
@@ -158,11 +158,11 @@ def _operands(node: ast.AST, source: Source) -> list[tuple[bool, str]]:
 
     Those come first, then those that stand last before its end.
     """
-    function = source.function(node)
-    if not isinstance(function, Definition):
+    function = source.around(node, Function)
+    if function is None or isinstance(function, ast.Lambda):
         return []
     given = [each.name for each in parameters(function)[source.is_method(function) :]]
-    names = (each for each in source.nodes if isinstance(each, ast.Name) and source.scope(each) is function)
+    names = (each for each in source.nodes if isinstance(each, ast.Name) and source.around(each, Scoped) is function)
     before = [each.id for each in names if source.span(each).end <= source.span(node).end]
     assigned = {name: source.assigned(name, function) for name in [*before, *given]}
     values = [name for name in [*reversed(before), *given] if name in given or assigned[name] is not None]

@@ -80,14 +80,14 @@ class Origins:
 
     def _name(self, name: str, scope: Scope) -> list[Place]:
         """Return the places where the value of a name comes from."""
-        function = scope.source.function(scope.node)
+        function = scope.source.around(scope.node, Function)
         while function is not None:
             if (value := scope.source.assigned(name, function)) is not None and value is not scope.node:
                 return self.value(scope.at(value))
             if parameter := parameter_of(function, name):
                 return self._parameter(function, *parameter, scope)
             scope = Scope(scope.source, function)  # how the program came to an outer function is not known
-            function = scope.source.function(function)
+            function = scope.source.around(function, Function)
         assigned = self._global(name, scope.source)
         return self.value(assigned) if assigned else []
 
@@ -119,14 +119,14 @@ class Origins:
         return next(filter(None, (self.entry(caller.at(mapping), name) for mapping in mappings)), None)
 
     def _is_builder(self, source: Source, function: Function) -> bool:
-        kind = source.class_of(function) if not isinstance(function, ast.Lambda) else None
+        kind = source.around(function, ast.ClassDef) if not isinstance(function, ast.Lambda) else None
         named = kind.name if kind else getattr(function, "name", "")
         return self._builder.replace(":", ".").rpartition(".")[2] == named
 
     def _attribute(self, node: ast.Attribute, scope: Scope) -> Scope | None:
         """Return what is assigned to an attribute: of self, of a module, or of an object of the user's class."""
         source, name = scope.source, node.attr
-        function, kind = source.function(scope.node), source.class_of(scope.node)
+        function, kind = (source.around(scope.node, each) for each in (Function, ast.ClassDef))
         base = source.text(node.value)
         if function and kind and source.is_method(function) and base == first_of(function):
             return self._own(kind, name, function, scope)
@@ -186,7 +186,7 @@ class Origins:
             return self._attribute(node, scope)
         if not isinstance(node, ast.Name):
             return None
-        function = source.function(node)
+        function = source.around(node, Function)
         parameter = parameter_of(function, node.id) if function else None
         if function is None or parameter is None:
             local = source.assigned(node.id, function) if function else None

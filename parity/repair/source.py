@@ -15,6 +15,7 @@ from parity.runtime.survey import Frame
 NOTHING: Final = object()  # what `literal` returns for an expression that is none
 Definition = ast.FunctionDef | ast.AsyncFunctionDef
 Function = Definition | ast.Lambda
+Scoped = Function | ast.ClassDef  # what has names of its own
 Assignment = tuple[ast.expr, ast.expr]  # a target and the value that is assigned to it
 
 
@@ -83,18 +84,16 @@ class Source:
         """Return the statements and expressions that begin on a line."""
         return [node for node in self.nodes if node.lineno == number]
 
-    def function(self, node: ast.AST) -> Function | None:
-        """Return the innermost function around a node."""
-        return next((parent for parent in self.parents(node) if isinstance(parent, Function)), None)
-
-    def class_of(self, node: ast.AST) -> ast.ClassDef | None:
-        """Return the class that a method, or a node in one, belongs to."""
-        return next((parent for parent in self.parents(node) if isinstance(parent, ast.ClassDef)), None)
+    def around(self, node: ast.AST, kind: Any) -> Any:
+        """Return the innermost node of a kind around a node, as a function or a class; None for the module's own."""
+        return next((parent for parent in self.parents(node) if isinstance(parent, kind)), None)
 
     def is_method(self, function: Function) -> bool:
         """Return whether a function gets an object as its first argument, which calls do not show."""
         static = any(self.text(each) == "staticmethod" for each in getattr(function, "decorator_list", ()))
-        return isinstance(function, Definition) and isinstance(self.scope(function), ast.ClassDef) and not static
+        return (
+            isinstance(function, Definition) and isinstance(self.around(function, Scoped), ast.ClassDef) and not static
+        )
 
     def place_of(self, function: Function, name: str) -> int | None:
         """Return the place of a parameter among a call's arguments; None if it can be passed by name alone."""
@@ -109,7 +108,9 @@ class Source:
     def assigned(self, name: str, within: ast.AST | None) -> ast.expr | None:
         """Return what is last assigned to a name, or to `self.name`, in a function or class, or in the module."""
         values = [
-            value for target, value in self._assignments if self.text(target) == name and self.scope(target) is within
+            value
+            for target, value in self._assignments
+            if self.text(target) == name and self.around(target, Scoped) is within
         ]
         return values[-1] if values else None
 
@@ -123,10 +124,6 @@ class Source:
             elif isinstance(node, ast.AnnAssign) and node.value is not None:
                 assignments.append((node.target, node.value))
         return assignments
-
-    def scope(self, node: ast.AST) -> ast.ClassDef | Function | None:
-        """Return the function or class that a node directly belongs to; None for the module."""
-        return next((each for each in self.parents(node) if isinstance(each, ast.ClassDef | Function)), None)
 
     def methods(self, kind: ast.ClassDef) -> list[Definition]:
         return [each for each in kind.body if isinstance(each, Definition)]
