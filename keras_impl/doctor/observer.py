@@ -117,16 +117,15 @@ PARTS = (
 )
 
 
-@contextmanager
-def timed(clock: Clock, model: keras.Model) -> Iterator[None]:
-    """Time one step, which runs within the block."""
+def timed(clock: Clock, model: keras.Model) -> AbstractContextManager[None]:
+    """Return a context that times one step."""
 
     def called(part: str, function: Callable[..., Any], owner: Any, /, *args: Any, **kwargs: Any) -> Any:
         is_part = tf.executing_eagerly() and (part != "forward" or owner is model)
         return (clock.timed(part, function) if is_part else function)(owner, *args, **kwargs)
 
-    with applied(around(owner, name, partial(called, part)) for owner, name, part in PARTS), clock.step():
-        yield
+    parts = (around(owner, name, partial(called, part)) for owner, name, part in PARTS)
+    return applied([*parts, clock.step()])
 
 
 @contextmanager
