@@ -91,9 +91,8 @@ class Source:
     def is_method(self, function: Function) -> bool:
         """Return whether a function gets an object as its first argument, which calls do not show."""
         static = any(self.text(each) == "staticmethod" for each in getattr(function, "decorator_list", ()))
-        return (
-            isinstance(function, Definition) and isinstance(self.around(function, Scoped), ast.ClassDef) and not static
-        )
+        has_name = not isinstance(function, ast.Lambda)
+        return has_name and not static and isinstance(self.around(function, Scoped), ast.ClassDef)
 
     def place_of(self, function: Function, name: str) -> int | None:
         """Return the place of a parameter among a call's arguments; None if it can be passed by name alone."""
@@ -107,11 +106,8 @@ class Source:
 
     def assigned(self, name: str, within: ast.AST | None) -> ast.expr | None:
         """Return what is last assigned to a name, or to `self.name`, in a function or class, or in the module."""
-        values = [
-            value
-            for target, value in self._assignments
-            if self.text(target) == name and self.around(target, Scoped) is within
-        ]
+        named = (pair for pair in self._assignments if self.text(pair[0]) == name)
+        values = [value for target, value in named if self.around(target, Scoped) is within]
         return values[-1] if values else None
 
     @cached_property
