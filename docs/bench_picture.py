@@ -12,7 +12,7 @@ import msgspec
 import picture
 from rich.console import Console
 
-from parity.bench.report import Printed
+from parity.bench.report import show_end, show_timed
 from parity.bench.results import Benchmark
 
 TIMES = picture.PICTURE.parent / "bench.json"
@@ -32,12 +32,11 @@ def drawn() -> str:
     """Return the picture of the times that are kept, as SVG."""
     benchmark = msgspec.json.decode(TIMES.read_bytes(), type=Benchmark)
     with open(os.devnull, "w") as nowhere:
-        printed = Printed(nowhere)
-        printed.console = Console(record=True, width=COLUMNS, file=nowhere, force_terminal=True, highlight=False)
+        console = Console(record=True, width=COLUMNS, file=nowhere, force_terminal=True, highlight=False)
         for timed in benchmark.timed:
-            printed.add(timed)
-        printed.end(benchmark)
-    return printed.console.export_svg(title=COMMAND, unique_id="bench")
+            show_timed(console, timed)
+        show_end(console, benchmark)
+    return console.export_svg(title=COMMAND, unique_id="bench")
 
 
 def main() -> None:

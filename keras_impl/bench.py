@@ -12,7 +12,7 @@ from keras_impl.record import precision
 from keras_impl.record import run as built_in
 from keras_impl.record.pair import run as pair
 from keras_impl.strategies import single
-from parity.bench.bursts import BATCHES, Bursts, endless
+from parity.bench.lanes import BATCHES, Bursts, endless
 from parity.core.errors import UsageError
 from parity.core.patches import around
 from parity.runtime.drive import Program, plain_run

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from parity.bench.bursts import BATCHES, Bursts, endless
+from parity.bench.lanes import BATCHES, Bursts, endless
 from parity.core.errors import UsageError
 from parity.runtime.drive import Program, plain_run
 from parity.runtime.job import BenchJob

@@ -23,7 +23,6 @@ from keras_impl.doctor.observer import Observer, timed
 from keras_impl.instruments import devices, source
 from keras_impl.instruments.build import Building
 from keras_impl.instruments.functions import Functions
-from keras_impl.instruments.pretended import pretend
 from keras_impl.instruments.state import changes_undone
 from keras_impl.instruments.training import sizes
 from keras_impl.record import run as built_in
@@ -99,7 +98,7 @@ def _machine(job: DoctorJob) -> Iterator[Evidence]:
             evidence.devices, evidence.physical = [HOST], ["CPU (process)"]
         elif job.virtual:
             evidence.physical = ["CPU (virtual)"] * job.devices
-            stack.enter_context(pretend(job.devices))
+            stack.enter_context(devices.pretend(job.devices))
             # The built-in strategies get the names of a case's devices from here.
             stack.enter_context(mock.patch.object(devices, "names", lambda count: evidence.devices[:count]))
         else:

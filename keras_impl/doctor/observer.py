@@ -17,7 +17,7 @@ import tensorflow as tf
 from keras_impl.instruments import draws, source
 from keras_impl.instruments.build import Building
 from keras_impl.instruments.calls import Calls
-from keras_impl.instruments.copies import Copies, Reads
+from keras_impl.instruments.copies import Copies
 from keras_impl.instruments.functions import Methods
 from keras_impl.instruments.gradients import Cuts, Finite
 from keras_impl.instruments.losses import Losses
@@ -64,7 +64,7 @@ class Observer:
             calls.watched(step, losses.fed, finite.returned),
             training.watched(),
             Methods(step).watched(),
-            Reads(copies).watched(),
+            copies.watched(),
             Ops(copies, finite, self.devices, losses, cuts).watched(),
         )
         try:
@@ -117,16 +117,15 @@ PARTS = (
 )
 
 
-@contextmanager
-def timed(clock: Clock, model: keras.Model) -> Iterator[None]:
-    """Time one step, which runs within the block."""
+def timed(clock: Clock, model: keras.Model) -> AbstractContextManager[None]:
+    """Return a context that times one step."""
 
     def called(part: str, function: Callable[..., Any], owner: Any, /, *args: Any, **kwargs: Any) -> Any:
         is_part = tf.executing_eagerly() and (part != "forward" or owner is model)
         return (clock.timed(part, function) if is_part else function)(owner, *args, **kwargs)
 
-    with applied(around(owner, name, partial(called, part)) for owner, name, part in PARTS), clock.step():
-        yield
+    parts = (around(owner, name, partial(called, part)) for owner, name, part in PARTS)
+    return applied([*parts, clock.step()])
 
 
 @contextmanager

@@ -11,25 +11,23 @@ import tensorflow as tf
 from tensorflow.python.eager import context  # both tf.device and keras.device end up here
 
 from keras_impl.instruments import draws, source
+from keras_impl.instruments.devices import name
 from keras_impl.instruments.names import Variable, named, registered, variables
-from keras_impl.instruments.pretended import name
 from parity.core.patches import Original, around
 from parity.doctor.evidence import Module, Move, Tensor, Weight, below
 from parity.doctor.rewrite import Spot
 from parity.trace.keys import MODEL
 
 
-class Scopes(ExitStack):
+class Scopes:
     """Watches the tf.device scopes that the user's lines enter: `moves` has all, `open` those open, innermost last."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.moves: list[Move] = []
         self.open: list[Move] = []
 
-    def __enter__(self) -> "Scopes":
-        self.enter_context(around(context.Context, "device", self._device))
-        return self
+    def watched(self) -> AbstractContextManager[Any]:
+        return around(context.Context, "device", self._device)
 
     def _device(self, device: Original, thread: context.Context, asked: Any) -> AbstractContextManager:
         # What tf.device accepts: a name, a DeviceSpec or a logical device.
@@ -72,7 +70,7 @@ class Building(ExitStack):
         self._scopes = Scopes()
 
     def __enter__(self) -> "Building":
-        self.enter_context(self._scopes)
+        self.enter_context(self._scopes.watched())
         self.enter_context(draws.wrapped())
         self.enter_context(around(keras.Layer, "__new__", self._make_layer))
         self.enter_context(self.noting_optimizers())

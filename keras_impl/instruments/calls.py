@@ -3,7 +3,7 @@
 import functools
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest import mock
 from weakref import WeakKeyDictionary
@@ -16,7 +16,7 @@ from keras_impl.instruments import names, source
 from keras_impl.instruments.build import Building
 from keras_impl.instruments.origins import Known, Origins, tensors
 from keras_impl.record import calls
-from parity.core.patches import Original, around
+from parity.core.patches import Original, applied, around
 from parity.doctor import rewrite
 from parity.doctor.evidence import Call, Cut, Made, Phase, Place, Step
 
@@ -95,10 +95,8 @@ class Calls:
         if name == "training" and calls.running() and calls.running()[-1].module is layer:
             self.building.trainings.setdefault(layer, bool(context.get_value(name)))
 
-    @contextmanager
-    def _stop(self, stop_recording: Original, tape: tf.GradientTape) -> Iterator[None]:
-        with mock.patch.object(self._here, "stopped", True), stop_recording(tape):
-            yield
+    def _stop(self, stop_recording: Original, tape: tf.GradientTape) -> AbstractContextManager[None]:
+        return applied([mock.patch.object(self._here, "stopped", True), stop_recording(tape)])
 
     def _called_unnamed(self, step: Step, layer: keras.Layer, call: Callable[[], Any]) -> Any:
         """Call a layer that is no part of the model, and note it if another one has made it in its own call."""

@@ -5,8 +5,8 @@ The host waits where the user's lines read a tensor. Where they make a tensor of
 
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 from unittest import mock
@@ -38,11 +38,14 @@ NO_NUMBERS = frozenset((tf.resource, tf.variant, tf.string))
 
 
 class Copies:
-    """Collects the copies of a step."""
+    """Collects the copies of a step, the host's reads among them, and the cuts of gradients that these make."""
 
     def __init__(self, step: Step, calls: Calls, origins: Origins):
         self.step, self.calls, self.origins = step, calls, origins
         self._kinds: dict[tuple[Any, ...], Copy] = {}
+        self._earlier = {line: set(values) for line, values in self.origins.constants.items()}
+        self._read: list[tuple[tf.Tensor, np.ndarray]] = []  # read while a tape recorded
+        self._within_function = False  # in a function that AutoGraph converts, run eagerly for once
 
     def see(self, operation: str, inputs: tuple[tf.Tensor, ...], target: str, view: View) -> None:
         """Note one op that ran on a device."""
@@ -103,28 +106,14 @@ class Copies:
             place.module = place.module or self.origins.of(tensor).module
         return place
 
-
-class Reads:
-    """Records reads as copies, and the cuts of gradients that they make."""
-
-    def __init__(self, copies: Copies):
-        self.copies, self.step, self.origins = copies, copies.step, copies.origins
-        self._earlier = {line: set(values) for line, values in self.origins.constants.items()}
-        self._read: list[tuple[tf.Tensor, np.ndarray]] = []  # read while a tape recorded
-        self._within_function = False  # in a function that AutoGraph converts, run eagerly for once
-
-    @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Observe reads within the block."""
+    def watched(self) -> AbstractContextManager[None]:
+        """Return a context in which reads are observed."""
         tensor = ops._EagerTensorBase
         reads = [(tensor, name, what) for name, what in METHODS.items()]
         reads += [(np, "array", "numpy"), (np, "asarray", "numpy"), (tensor, "cpu", "cpu")]
-        with (
-            applied(around(owner, name, partial(self._read_by, what)) for owner, name, what in reads),
-            around(Function, "__call__", self._call),
-            around(constant_op, "convert_to_eager_tensor", self._convert),
-        ):
-            yield
+        patches = [around(owner, name, partial(self._read_by, what)) for owner, name, what in reads]
+        made = around(constant_op, "convert_to_eager_tensor", self._convert)
+        return applied([*patches, around(Function, "__call__", self._call), made])
 
     def _read_by(self, what: What, read: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Read a tensor; note the user's reads and how long each takes."""
@@ -135,7 +124,7 @@ class Reads:
         result = read(*args, **kwargs)
         seconds, home = time.perf_counter() - start, self.origins.device(args[0])
         if home != HOST:
-            self.copies.note(what, args[0], (home, HOST), look(), seconds)
+            self.note(what, args[0], (home, HOST), look(), seconds)
         if what == "numpy" and pywrap_tfe.TFE_Py_TapeSetShouldRecordBackprop([args[0]]):
             self._read.append((args[0], result))
         return result
@@ -154,14 +143,14 @@ class Reads:
     def _note_constant(self, value: Any, tensor: tf.Tensor, view: View) -> None:
         """Note a constant, and a cut if its values were read from a tensor that a tape recorded."""
         # That is so if it shares memory with the array that was read, or has its shape.
-        self.origins.note(tensor, Known(CONSTANT, view.line, self.copies.calls.module))
+        self.origins.note(tensor, Known(CONSTANT, view.line, self.calls.module))
         home, values = self.origins.device(tensor), hash(tensor._numpy().tobytes())
         self.origins.constants.setdefault(view.line, set()).add(values)
         if home != HOST and values in self._earlier.get(view.line, {values}):  # others are new in each step
-            self.copies.note("constant", tensor, (HOST, home), view)
+            self.note("constant", tensor, (HOST, home), view)
         for read, array in self._read:
             if isinstance(value, np.ndarray) and (value.shape == array.shape or np.may_share_memory(value, array)):
-                place = self.copies.calls.place(view)
+                place = self.calls.place(view)
                 self.step.cuts.append(Cut(what="numpy", tensor=self.origins.describe(read), place=place))
                 break
 

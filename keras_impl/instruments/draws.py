@@ -9,8 +9,8 @@ import random
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial, wraps
 from types import FrameType
 from typing import Any
@@ -78,9 +78,8 @@ def wrapped() -> AbstractContextManager[None]:
     return applied(mock.patch.object(np.random, name, function) for name, function in functions.items())
 
 
-@contextmanager
-def watched(step: Step) -> Iterator[None]:
-    """Record such values in the step within the block, unless the program itself runs functions eagerly."""
+def watched(step: Step) -> AbstractContextManager[None]:
+    """Return a context that records such values in the step, unless the program itself runs functions eagerly."""
     is_eager = tf.config.functions_run_eagerly()
 
     def called(call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -91,8 +90,7 @@ def watched(step: Step) -> Iterator[None]:
         finally:
             sys.setprofile(profile)
 
-    with wrapped(), around(Function, "__call__", called):
-        yield
+    return applied([wrapped(), around(Function, "__call__", called)])
 
 
 def _profiled(step: Step, frame: FrameType | None, event: str, function: Any) -> None:

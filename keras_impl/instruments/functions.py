@@ -26,8 +26,8 @@ from tensorflow.python.eager.polymorphic_function.polymorphic_function import Fu
 from tensorflow.python.ops import script_ops
 
 from keras_impl.instruments import source
+from keras_impl.instruments.devices import name
 from keras_impl.instruments.origins import tensors
-from keras_impl.instruments.pretended import name
 from parity.core.ownership import shown
 from parity.core.patches import Original, applied, around
 from parity.doctor import rewrite

@@ -43,7 +43,7 @@ class Ops:
         op_callbacks.add_op_callback(self._see)
         pywrap_tfe.TFE_Py_RegisterGradientFunction(self._differentiate)
         try:
-            with self._scopes:
+            with self._scopes.watched():
                 yield
         finally:
             pywrap_tfe.TFE_Py_RegisterGradientFunction(backprop._gradient_function)

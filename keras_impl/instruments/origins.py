@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import ops  # the class of eager tensors is not public
 
-from keras_impl.instruments import pretended
+from keras_impl.instruments import devices
 from keras_impl.instruments.names import Variable
 from parity.doctor.evidence import Code, NotFinite, Tensor
 from parity.doctor.rewrite import Spot
@@ -100,7 +100,7 @@ class Origins:
     def device_named(self, device: str) -> str:
         """Return the user's name of a TensorFlow device; cached, because it is needed for every op."""
         if device not in self._devices:
-            self._devices[device] = pretended.name(device)
+            self._devices[device] = devices.name(device)
         return self._devices[device]
 
     def _forget(self, key: int, gone: weakref.ref[tf.Tensor]) -> None:

@@ -22,17 +22,22 @@ from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 from parity.core.patches import around
 from parity.core.plain import subclasses
 
-Values = dict[int, tuple[tf.Variable, tf.Tensor]]  # by id of the handle, which several variables may share
-
 
 @contextmanager
 def changes_undone() -> Iterator[None]:
     """Undo at the end of the block what it changed in variables and random number generators."""
     kinds = set(subclasses(BaseResourceVariable))  # isinstance would take five times as long
     alive = [object_ for object_ in gc.get_objects() if type(object_) in kinds and _has_value(object_)]
+    # By id of the handle, which several variables may share; new ones are added, with their initial values.
     values = {id(variable.handle): (variable, variable.read_value()) for variable in alive}
     restore_random = _random_state()
-    with _noting_new(values):
+
+    def initialised(initialise: Callable[..., None], variable: tf.Variable, *args: Any, **kwargs: Any) -> None:
+        initialise(variable, *args, **kwargs)
+        if id(variable.handle) not in values and _has_value(variable):
+            values[id(variable.handle)] = variable, variable.read_value()
+
+    with around(BaseResourceVariable, "__init__", initialised):
         try:
             yield
         finally:
@@ -44,17 +49,6 @@ def changes_undone() -> Iterator[None]:
 def _has_value(variable: tf.Variable) -> bool:
     """Return whether the variable has a value; those of graphs, and unfinished ones, have none."""
     return isinstance(getattr(variable, "_handle", None), ops.EagerTensor) and bool(variable.is_initialized())
-
-
-def _noting_new(values: Values) -> Any:
-    """Return a patch within which new variables are added, with their initial values."""
-
-    def noted(initialize: Callable[..., None], variable: tf.Variable, *args: Any, **kwargs: Any) -> None:
-        initialize(variable, *args, **kwargs)
-        if id(variable.handle) not in values and _has_value(variable):
-            values[id(variable.handle)] = variable, variable.read_value()
-
-    return around(BaseResourceVariable, "__init__", noted)
 
 
 def _random_state() -> Callable[[], None]:

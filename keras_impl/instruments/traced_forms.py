@@ -6,7 +6,7 @@ of the time of building a large model.
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
 import keras
@@ -22,9 +22,8 @@ class Form(NamedTuple):
     returned: Any
 
 
-@contextmanager
-def record_forms(forms: list[Form]) -> Iterator[None]:
-    """Record what traced functions are given and return, but for those that are traced within another."""
+def record_forms(forms: list[Form]) -> AbstractContextManager[Any]:
+    """Return a patch that records what functions are given and return, but for those that are traced within another."""
     running: list[Any] = []
 
     def note(compute: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -34,8 +33,7 @@ def record_forms(forms: list[Form]) -> Iterator[None]:
             forms.append(Form(_given(function, args, kwargs), _copied(returned)))
         return returned
 
-    with around(backend, "compute_output_spec", note):
-        yield
+    return around(backend, "compute_output_spec", note)
 
 
 @contextmanager

@@ -90,18 +90,18 @@ class Adviser:
         by_device = memory(case, self.model, side)
         predicted = self.duration(case, side, target)
         choice.micro_batches = case.accumulate
-        choice.memory = max(by_device, key=lambda each: each.total)._asdict()
-        choice.devices = [each.total for each in by_device]
+        choice.memory = max(by_device, key=sum)._asdict()
+        choice.devices = list(map(sum, by_device))
         choice.sent = spread(case, self.model, side).by_kind
-        choice.seconds, choice.step = predicted._asdict(), predicted.total
-        choice.speed_up = self.duration(_single(case), side, target).total / predicted.total
+        choice.seconds, choice.step = predicted._asdict(), sum(predicted)
+        choice.speed_up = sum(self.duration(_single(case), side, target)) / choice.step
         self._fit(choice, case, target)
         return choice
 
     def _balanced(self, case: Case, choice: Choice, target: Target) -> Balanced | None:
         costs = work(case, self.model, choice.side, self._compute(choice.side, target))
         sizes = balanced(costs, case.distribution.stages)
-        step = self.duration(replace(case, stage_blocks=tuple(sizes)), choice.side, target).total
+        step = sum(self.duration(replace(case, stage_blocks=tuple(sizes)), choice.side, target))
         if step * NEARLY > (choice.step or 0.0):
             return None
         fields = {"strategy": case.strategy, "accumulate": str(case.accumulate), "stage_blocks": str(sizes)}
@@ -116,7 +116,7 @@ class Adviser:
             # Pipelines of one process, one for each replica, are parts of one graph.
             pipelines = case.replicas if ranks == 1 and case.distribution.is_staged else 1
             beside = alone.beside + alone.added * (pipelines * case.accumulate - 1)
-            tensors = sum(each.total for each in memory(_run(case, choice.side, target), self.model, choice.side))
+            tensors = sum(map(sum, memory(_run(case, choice.side, target), self.model, choice.side)))
             choice.peak = beside + (tensors if ranks == 1 and target.shares else needed)
             needed = ranks * beside + tensors if target.shares else choice.peak
         choice.fits = needed <= USABLE * target.memory

@@ -34,16 +34,12 @@ class Compute(NamedTuple):
 
 
 class Duration(NamedTuple):
-    """The seconds of a step."""
+    """The seconds of a step, which are the sum of these."""
 
     compute: float  # what the devices would need if all had equal work all the time
     imbalance: float  # what the busiest has more
     bubbles: float  # what it waits for others
     communication: float  # copies and collectives that no computation hides
-
-    @property
-    def total(self) -> float:
-        return sum(self)
 
 
 def duration(case: Case, model: Model, side: str, compute: Compute, link: Link, slots: int = 0) -> Duration:
@@ -152,7 +148,7 @@ def balanced(costs: Sequence[float], stages: int) -> list[int]:
 
 
 class Memory(NamedTuple):
-    """The bytes of one device."""
+    """The bytes of one device, which are the sum of these."""
 
     parameters: float
     gradients: float
@@ -161,10 +157,6 @@ class Memory(NamedTuple):
     activations: float
     buckets: float  # what communication needs beside the tensors that it moves
     stash: float  # what the forward passes of further micro-batches keep, while one of them is computed
-
-    @property
-    def total(self) -> float:
-        return sum(self)
 
 
 def memory(case: Case, model: Model, side: str) -> list[Memory]:

@@ -113,7 +113,7 @@ def single(case: Case, model: Model, side: str, here: Here) -> Single:
 
 def _beside(step: Step, case: Case, model: Model, side: str) -> float:
     """Return the bytes of a measured training on a single device that are not its tensors."""
-    return step.peak - sum(part.total for part in memory(case, model, side))
+    return step.peak - sum(map(sum, memory(case, model, side)))
 
 
 def fitted(step: float, grown: float, further: float, flops: float) -> Compute:

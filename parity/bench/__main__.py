@@ -24,7 +24,7 @@ from typing import get_args
 
 from parity import cli
 from parity.bench.lanes import NAMES, USUAL, Lane, measured
-from parity.bench.report import Printed, makers
+from parity.bench.report import makers, show_end, show_timed
 from parity.bench.results import (
     Benchmark,
     LaneTimes,
@@ -71,8 +71,8 @@ def main(argv: Sequence[str], program: str = "parity.bench") -> int:
     if before:
         check_machine(before, benchmark, args.against)
     subjects = list(_subjects(args))  # a list, so that all flags are checked before anything runs
-    printed = Printed(sys.stderr if args.json == "-" else sys.stdout)
-    show = (lambda: None) if args.quiet else partial(printed.end, benchmark)
+    console = output.Console(sys.stderr if args.json == "-" else sys.stdout)
+    show = (lambda: None) if args.quiet else partial(show_end, console, benchmark)
     with output.written(args, benchmark, makers(benchmark), show=show):
         report = Report()
         for subject in subjects:
@@ -81,7 +81,7 @@ def main(argv: Sequence[str], program: str = "parity.bench") -> int:
             benchmark.environment = report.environment
             benchmark.timed.append(timing)
             if not args.quiet:
-                printed.add(timing)
+                show_timed(console, timing)
         benchmark.slower = list(slower(before, benchmark)) if before else []
     verdicts = {timing.verdict for timing in benchmark.timed}
     return 3 if "error" in verdicts else int(bool(benchmark.slower) or any(timing.reason for timing in benchmark.timed))

@@ -1,23 +1,30 @@
 """Trainings in processes of their own that take turns, a burst of steps each, until the ratio of their times is known.
 
 The energy of a step is measured too, where the machine tells it: Linux's powercap (RAPL), and NVML.
+
+In its process such a training (`Bursts`) makes a burst of steps, writes how long it took, and waits for the next one.
 """
 
 import contextlib
 import functools
 import importlib
+import itertools
+import resource
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from parity.bench.bursts import Burst, place
 from parity.bench.results import Interval, interval
 from parity.config.schema import Case
-from parity.core.clock import Time
+from parity.core.clock import Clock, Time
+from parity.core.patches import applied
 from parity.runtime.backend import Backend
+from parity.runtime.drive import Rank
 from parity.runtime.job import BenchJob, Mode
+from parity.runtime.serve import Following
 from parity.trace.mapping import PairContext
 
 NAMES = {
@@ -33,6 +40,81 @@ WARM = 3  # bursts that do not count: memory, caches and clocks settle
 ROUNDS = 6  # at least: no interval of fewer samples holds the true median in 95 of 100 measurements
 ENOUGH = 0.05  # the width of an interval, as a part of the ratio
 ZONES = Path("/sys/class/powercap")
+BATCHES = 4  # that a training takes in turn; they are made before the clock starts
+Context = contextlib.AbstractContextManager[None]
+
+
+class Burst(msgspec.Struct, frozen=True, kw_only=True):
+    """What one rank has measured: the seconds of all steps together, and the most memory that it ever held."""
+
+    seconds: float
+    peak: int  # bytes, of the GPU with the most, or else of the process
+    parts: list[Time] = []  # the medians of the parts of a step
+
+
+class Bursts:
+    """Count the steps of a training; where a burst ends, write its time and wait until the next one is to begin.
+
+    `job`: the first burst. `following`: returns the next one, when it is to begin. `wait`: returns when the devices
+    have finished their work. `peak`: returns the most bytes that a GPU ever held, or 0 without one. `timed`, and for
+    what is sent `communication`, time a step within their blocks. `model`: the one that is timed, set once it is built.
+    """
+
+    def __init__(
+        self,
+        job: BenchJob,
+        rank: Rank,
+        following: Following,
+        wait: Callable[[], None],
+        peak: Callable[[], int],
+        timed: Callable[[Clock, Any], Context],
+        communication: Callable[[Clock], Context],
+    ) -> None:
+        self._rank, self._following, self._wait, self._peak = rank, following, wait, peak
+        self._timed, self._communication = timed, communication
+        self.model: Any = None
+        self._begin(job)
+
+    def on_step(self) -> None:
+        """Note that a step has ended; the first one of all takes as long as it takes to build and compile."""
+        if self._job.parts:
+            self._inside.__exit__(None, None, None)
+        self._left -= 1
+        if self._left:
+            self._enter()
+        else:
+            self._end()
+
+    def _begin(self, job: BenchJob) -> None:
+        self._job, self._left = job, job.steps
+        self._clock = Clock(self._wait)
+        self._enter()
+        self._start = time.perf_counter()
+
+    def _end(self) -> None:
+        self._wait()
+        seconds = time.perf_counter() - self._start
+        peak = self._peak() or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # KiB on Linux
+        burst = Burst(seconds=seconds, peak=peak, parts=self._clock.result(""))
+        path = place(self._job, self._rank.number)
+        path.with_suffix(".new").write_bytes(msgspec.json.encode(burst))
+        path.with_suffix(".new").rename(path)
+        self._begin(self._following())
+
+    def _enter(self) -> None:
+        if self._job.parts:
+            self._inside = applied([self._communication(self._clock), self._timed(self._clock, self.model)])
+            self._inside.__enter__()
+
+
+def place(job: BenchJob, rank: int) -> Path:
+    """Return the file in which a rank writes what it has measured of a burst."""
+    return Path(job.folder) / f"{job.number}-{rank}.json"
+
+
+def endless(batches: Iterator[Any]) -> Iterator[Any]:
+    """Make all batches, and return them over and over."""
+    return itertools.cycle(list(batches))
 
 
 class Lane(contextlib.AbstractContextManager["Lane"]):

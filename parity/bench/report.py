@@ -5,7 +5,6 @@ A sweep also has curves: samples per second by batch or by devices.
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TextIO
 
 from markupsafe import Markup
 from rich.padding import Padding
@@ -31,34 +30,29 @@ LINE = 16.0  # units between two names at least
 STYLES = {"torch": "reference", "keras": "candidate"}
 
 
-class Printed:
-    """A benchmark that is printed while it runs."""
+def show_timed(console: Console, timed: Timed) -> None:
+    """Print what was found of one case."""
+    console.print(f"{title(timed)}: {timed.verdict}")
+    if timed.reason:
+        console.print(f"  not timed: {timed.reason}")
+    if timed.lanes:
+        table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+        for number, heading in enumerate(HEADINGS):
+            table.add_column(heading, justify="right" if number else "left", no_wrap=bool(number))
+        for name, *cells in _rows(timed):
+            table.add_row(f"  {name}", *cells)
+        console.print(table)
+        for note in notes(timed):
+            console.print(Padding(note, (0, 0, 0, 2), expand=False))
+    console.print()
 
-    def __init__(self, file: TextIO) -> None:
-        self.console = Console(file)
 
-    def add(self, timed: Timed) -> None:
-        """Print what was found of one case."""
-        self.console.print(f"{title(timed)}: {timed.verdict}")
-        if timed.reason:
-            self.console.print(f"  not timed: {timed.reason}")
-        if timed.lanes:
-            table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
-            for number, heading in enumerate(HEADINGS):
-                table.add_column(heading, justify="right" if number else "left", no_wrap=bool(number))
-            for name, *cells in _rows(timed):
-                table.add_row(f"  {name}", *cells)
-            self.console.print(table)
-            for note in notes(timed):
-                self.console.print(Padding(note, (0, 0, 0, 2), expand=False))
-        self.console.print()
-
-    def end(self, benchmark: Benchmark) -> None:
-        """Print what holds for all, and what has become slower."""
-        for line in (str(benchmark.machine), *LEGEND):
-            self.console.print(line)
-        for line in benchmark.slower:
-            self.console.print(f"slower: {line}", style="red")
+def show_end(console: Console, benchmark: Benchmark) -> None:
+    """Print what holds for all, and what has become slower."""
+    for line in (str(benchmark.machine), *LEGEND):
+        console.print(line)
+    for line in benchmark.slower:
+        console.print(f"slower: {line}", style="red")
 
 
 def title(timed: Timed) -> str:

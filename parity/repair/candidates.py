@@ -4,6 +4,7 @@ Of the places where an argument of an object may be changed, the first is where 
 all that use it; the last is the argument itself.
 """
 
+import ast
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -11,18 +12,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import libcst as cst
-
 from parity.config.pair import UNNAMED
 from parity.core.errors import TraceError
 from parity.pairs.causes.sources import made_at, makers_of
 from parity.pairs.file import PairFile
 from parity.pairs.prepare import place
-from parity.repair.arguments import Expression, Setting, changed, code, settings
-from parity.repair.edit import Edit, edit
+from parity.repair.edit import Edit, Expression, Setting, changed, code, edit, settings
 from parity.repair.in_code import GRADIENT, in_code, lacking
-from parity.repair.origins import Origins, Place, Scope, insertion
-from parity.repair.source import first_of, literal, parsed
+from parity.repair.origins import Origins, Scope, insertion
+from parity.repair.source import Place, first_of, literal, parsed
 from parity.results import Cause
 from parity.runtime import survey
 from parity.runtime.survey import Frame, Made, Survey
@@ -172,9 +170,9 @@ class Places(Origins):
             return []
         places: list[Place] = []
         for node in source.on_line(number):
-            if isinstance(node, cst.Call):
+            if isinstance(node, ast.Call):
                 places += self._given(Scope(source, node), [])
-            elif isinstance(node, cst.BaseExpression) and self.is_old(literal(node)):
+            elif isinstance(node, ast.expr) and self.is_old(literal(node)):
                 places.append(Place(path, source.span(node)))
         return list(dict.fromkeys(places))
 
@@ -184,7 +182,7 @@ class Places(Origins):
         if scope is None:
             return
         source, kind = self.class_called(scope)
-        methods = [each for each in kind.body.body if isinstance(each, cst.FunctionDef)] if kind else []
+        methods = source.methods(kind) if kind else []
         for method, name, private in itertools.product(methods, self.setting.names, ("", "_")):
             if (value := source.assigned(f"{first_of(method)}.{private}{name}", method)) is not None:
                 yield Place(source.path, source.span(value)), source.text(value)

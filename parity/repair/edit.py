@@ -1,19 +1,119 @@
-"""Edits of source: a new value in a file or in the pair's own, a copy of the folder with the edits, and their diff."""
+"""Edits of source: which arguments of Keras's set what a cause names, a new value in a file or in the pair's own.
 
+Of several edits a copy of the folder is made, and a diff. A cause's values are those of the formula that found it: a
+momentum weighs the new value there, as in PyTorch.
+"""
+
+import ast
 import difflib
 import io
+import json
+import math
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from parity.repair.arguments import Expression, code
-from parity.repair.origins import Place
-from parity.repair.source import Source, Span
+from parity.core.groups import by_key
+from parity.repair.source import Place, Source, Span
+from parity.results import Cause
+from parity.runtime.experiment import Change
 
 SKIPPED = ("__pycache__",)  # Python would write the changed files' bytecode beside the user's own
 CONTEXT = 3  # lines around a change in the diff
+Convert = Callable[[Any], Any]
+EXPONENT = re.compile(r"e([+-])0(\d)")
+
+
+class Expression(str):
+    """A value that only Python code can say, such as a function; the code may use the name `keras`."""
+
+
+def code(value: Any) -> str:
+    """Return the Python expression for a value."""
+    if isinstance(value, Expression):
+        return str(value)
+    return EXPONENT.sub(r"e\1\2", repr(tuple(value) if isinstance(value, list) else value))
+
+
+class Argument(NamedTuple):
+    """An argument of Keras's: its name (or names, of which each class has one) and its value for a cause's value.
+
+    `causes`: the ids of those that it removes. These and the names are separated by spaces.
+    """
+
+    names: str
+    causes: str
+    value: Convert = lambda value: value
+
+
+class Setting(NamedTuple):
+    """What is to be changed: the names that the argument may have, its old and its new value."""
+
+    names: tuple[str, ...]
+    old: Any
+    new: Any
+
+
+TANH: Final = Expression("lambda x: keras.activations.gelu(x, approximate=True)")
+ACTIVATIONS: Final = {"identity": None, "gelu (tanh)": TANH, "gelu_tanh": TANH}
+APPLIED: Final = {"applied": True, "added": True, "left out": False}
+
+
+def _chosen(values: Mapping[Any, Any]) -> Convert:
+    return lambda value: values.get(value, value)
+
+
+def _padding(value: Any) -> str:
+    """Return Keras's word for a padding, which is a number of pixels for each side in a formula."""
+    return "same" if any(value if isinstance(value, (list, tuple)) else [value]) else "valid"
+
+
+# Of several for one cause, an object takes one.
+_TABLE: Final = (
+    Argument("negative_slope alpha", "relu.slope"),
+    Argument("max_value", "relu.cap", lambda value: None if value in (None, math.inf) else value),
+    Argument("approximate", "gelu.form", lambda value: value != "exact"),
+    Argument("activation", "gelu.form", lambda value: "gelu" if value == "exact" else TANH),
+    Argument("activation", "activation.kind", _chosen(ACTIVATIONS)),
+    Argument("activation", "linear.activation conv2d.activation conv_transpose.activation", _chosen(ACTIVATIONS)),
+    Argument("axis", "softmax.axis"),
+    Argument("use_bias", "linear.bias conv2d.bias conv_transpose.bias attention.bias", _chosen(APPLIED)),
+    Argument("strides", "conv2d.stride conv_transpose.stride"),
+    Argument("dilation_rate", "conv2d.dilation"),
+    Argument("padding", "conv2d.padding conv_transpose.padding max_pool.padding", _padding),
+    Argument("epsilon", "layer_norm.epsilon group_norm.epsilon batch_norm.epsilon adam.epsilon"),
+    Argument("scale", "layer_norm.weight group_norm.weight batch_norm.weight", _chosen(APPLIED)),
+    Argument("center", "layer_norm.bias group_norm.bias batch_norm.bias", _chosen(APPLIED)),
+    Argument("groups", "group_norm.groups"),
+    Argument("momentum", "batch_norm.momentum", lambda value: round(1 - value, 12)),
+    Argument("num_heads", "attention.num_heads"),
+    Argument("rate dropout", "dropout.rate"),
+    Argument("learning_rate", "sgd.learning_rate adam.learning_rate"),
+    Argument("momentum", "sgd.momentum"),
+    Argument("nesterov", "sgd.nesterov"),
+    Argument("beta_1", "adam.beta1"),
+    Argument("beta_2", "adam.beta2"),
+    Argument("amsgrad", "adam.amsgrad"),
+    Argument("weight_decay", "adamw.weight_decay weight_decay.value"),
+    Argument("global_clipnorm clipnorm", "clip.norm"),
+)
+ARGUMENTS: Final = by_key((cause, argument) for argument in _TABLE for cause in argument.causes.split())
+
+
+def settings(cause: Cause) -> list[Setting]:
+    """Return what may be changed on Keras's side to remove a cause, the likeliest first; [] if no argument sets it."""
+    old, new = cause.sides.get("keras"), cause.sides.get("torch")
+    known = ARGUMENTS.get(cause.id, ()) if new is not None else ()
+    return [Setting(tuple(each.names.split()), each.value(old), each.value(new)) for each in known]
+
+
+def changed(change: Change) -> Setting:
+    """Return what an experiment has changed on Keras's side: a setting of a layer, or a value in the code."""
+    new = ACTIVATIONS.get(change.after, change.after) if change.kind == "callable" else change.after
+    return Setting((change.name,), change.before, new)
 
 
 class Edit(NamedTuple):
@@ -39,7 +139,7 @@ def edit(place: Place, value: Any, root: Path) -> Edit | None:
     splices = [(place.span, place.template.format(code(value)))]
     if isinstance(value, Expression) and "keras" in value and source.imported("keras") is None:
         body = source.module.body  # before the first import
-        first = next((node for node in body if "import" in source.text(node).split(" ")[:3:2]), body[0])
+        first = next((node for node in body if isinstance(node, ast.Import | ast.ImportFrom)), body[0])
         start = source.span(first).start
         splices.append((Span(start, start), "import keras\n"))
     changed = spliced(source.bytes, splices)
@@ -92,19 +192,14 @@ def with_argument(text: str, key: str, value: Any) -> str | None:
 
 
 def _parsed(text: str) -> Mapping[str, Any] | None:
-    try:
+    with suppress(tomllib.TOMLDecodeError):
         return tomllib.loads(text.removeprefix("\ufeff"))
-    except tomllib.TOMLDecodeError:
-        return None
+    return None
 
 
 def _toml(value: Any) -> str:
     """Return a number, a boolean, a text or a list of these as TOML."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_toml, value))}]"
-    return f'"{value}"' if isinstance(value, str) else code(value)
+    return EXPONENT.sub(r"e\1\2", json.dumps(value, ensure_ascii=False))
 
 
 def copy_folder(root: Path, folder: Path, changed: Mapping[Path, bytes]) -> None:

@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,12 @@ import numpy as np
 
 from parity import cli
 from parity.core.arrays import Array
-from parity.core.errors import MissingError, UsageError
+from parity.core.errors import UsageError
 from parity.pairs.file import PairFile
 from parity.pairs.prepare import place
 from parity.pairs.weights import transfer
-from parity.repair.arguments import code
+from parity.repair.edit import code
+from parity.repair.search import Repairing
 from parity.results import CaseResult, Divergence
 from parity.runtime import survey
 from parity.runtime.runner import Worker
@@ -33,7 +33,6 @@ from parity.trace.tensorfile import TensorFile
 
 ARRAYS = "arrays.npz"
 LONGEST = 300  # seconds that a script may take
-NEEDED = "libcst"  # edits Python source; only --repair needs it
 Arrays = dict[str, Array]
 
 
@@ -44,15 +43,13 @@ def add_flags(parser: cli.Parser) -> None:
 
 
 def check(parser: cli.Parser, args: argparse.Namespace) -> None:
-    """Exit with status 2 if other flags contradict these. Raises UsageError for paths, MissingError for a package."""
+    """Exit with status 2 if other flags contradict these. Raises UsageError for paths."""
     for flag in ("repair", "reproduce"):
         if getattr(args, flag) and (args.golden or args.traces or args.case or len(args.pair) + bool(args.torch) != 1):
             parser.error(f"--{flag} is for one pair: it needs one --pair=FILE.toml, or --torch, --keras and --input")
     if args.reproduce:
         cli.make_folder("--reproduce", args.reproduce)
     if args.repair:
-        if find_spec(NEEDED) is None:
-            raise MissingError(f"--repair needs {NEEDED}: pip install 'framework-parity[repair]'")
         try:
             args.repair.write_bytes(b"")
         except OSError as error:
@@ -68,8 +65,6 @@ def follow_up(args: argparse.Namespace, scratch: Path) -> FollowUp | None:
         if args.reproduce and result.verdict != "match":
             result.reproduced = reproduce(file, result, folder, args.reproduce, cli.pythons(args))
         if args.repair and result.verdict != "match":
-            from parity.repair.search import Repairing  # needs a package that other commands do without
-
             result.repair = Repairing(file, sides, scratch / "repair", args.vary).run(result, folder, args.repair)
 
     return follow

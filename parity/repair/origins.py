@@ -4,15 +4,14 @@ A name is followed to its assignment, to the argument of the calling function, t
 into another file of the user's. Each step is a place where the value may be changed.
 """
 
+import ast
 import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import libcst as cst
-
-from parity.repair.arguments import Setting
-from parity.repair.source import NOTHING, Function, Source, Span, argument, expressions, first_of, literal, parsed
+from parity.repair.edit import Setting
+from parity.repair.source import NOTHING, Function, Place, Source, argument, expressions, first_of, literal, parsed
 from parity.repair.source import parameter as parameter_of
 from parity.runtime.survey import Frame, Made
 
@@ -20,29 +19,20 @@ CLOSE = 1e-3  # a constant that was solved for has noise in its last digits
 DEEPEST = 40  # steps from a value to where it comes from; more is a circle
 
 
-class Place(NamedTuple):
-    """Where a value can be changed: a part of a file, and the text that replaces it, with {} for the new value."""
-
-    path: Path
-    span: Span
-    template: str = "{}"
-    key: str = ""  # for a place in the pair's own file, the entry of keras_kwargs; the span is then of no meaning
-
-
 class Scope(NamedTuple):
     """An expression, where it stands, and how the program came there."""
 
     source: Source
-    node: cst.CSTNode
+    node: ast.AST
     calls: Sequence[Frame] = ()  # the calls that led to the function around `node`, the innermost first
     owners: Sequence[Made] = ()  # how the object was made whose method this is, and the objects around it
 
     @property
-    def call(self) -> cst.Call:
-        assert isinstance(self.node, cst.Call)
+    def call(self) -> ast.Call:
+        assert isinstance(self.node, ast.Call)
         return self.node
 
-    def at(self, node: cst.CSTNode) -> "Scope":
+    def at(self, node: ast.AST) -> "Scope":
         return self._replace(node=node)
 
 
@@ -72,34 +62,32 @@ class Origins:
             self._depth -= 1
         return [*origins, here]
 
-    def _origins(self, node: cst.CSTNode, scope: Scope) -> list[Place]:
+    def _origins(self, node: ast.AST, scope: Scope) -> list[Place]:
         """Return the places where the value of a node comes from, which is a part of the scope's expression."""
         match node:
-            case cst.Name(value=name):
+            case ast.Name(id=name):
                 return self._name(name, scope)
-            case cst.Attribute():
+            case ast.Attribute():
                 assigned = self._attribute(node, scope)
                 return self.value(assigned) if assigned else []
-            case cst.Subscript(value=mapping):
-                index = node.slice[0].slice
-                key = literal(index.value) if isinstance(index, cst.Index) else NOTHING
-                entry = self.entry(scope.at(mapping), key)
+            case ast.Subscript(value=mapping, slice=index):
+                entry = self.entry(scope.at(mapping), literal(index))
                 return self.value(entry) if entry else []
-            case cst.BaseExpression():  # of a computed value, each part that has the old value may be its origin
+            case ast.expr():  # of a computed value, each part that has the old value may be its origin
                 parts = [child for child in expressions(node) if literal(child) is NOTHING]
                 return [place for part in parts for place in self._origins(part, scope)]
         return []
 
     def _name(self, name: str, scope: Scope) -> list[Place]:
         """Return the places where the value of a name comes from."""
-        function = scope.source.function(scope.node)
+        function = scope.source.around(scope.node, Function)
         while function is not None:
             if (value := scope.source.assigned(name, function)) is not None and value is not scope.node:
                 return self.value(scope.at(value))
             if parameter := parameter_of(function, name):
-                return self._parameter(function, parameter, scope)
+                return self._parameter(function, *parameter, scope)
             scope = Scope(scope.source, function)  # how the program came to an outer function is not known
-            function = scope.source.function(function)
+            function = scope.source.around(function, Function)
         assigned = self._global(name, scope.source)
         return self.value(assigned) if assigned else []
 
@@ -111,51 +99,51 @@ class Origins:
             return _assigned(home, imported[2])
         return None
 
-    def _parameter(self, function: Function, parameter: cst.Param, scope: Scope) -> list[Place]:
+    def _parameter(self, function: Function, name: str, default: ast.expr | None, scope: Scope) -> list[Place]:
         """Return the places of a parameter's value: the call's argument, or else the default."""
-        source, name, default = scope.source, parameter.name.value, parameter.default
+        source = scope.source
         by_default = self.value(scope.at(default)) if default is not None else []
         if caller := self._caller(scope):
             if given := self.given(caller, name, source.place_of(function, name)):
                 return self.value(given)
             return [*by_default, insertion(caller, name)] if default is not None else []
         if name in self._kwargs and self._is_builder(source, function):
-            return [Place(self.pair, Span(0, 0), key=name)]
+            return [Place(self.pair, key=name)]
         return by_default
 
     def given(self, caller: Scope, name: str, place: int | None) -> Scope | None:
         """Return what a call gives to a parameter: an argument, or the entry of a mapping that is passed on."""
         if (value := argument(caller.call, name, place)) is not None:
             return caller.at(value)
-        mappings = (arg.value for arg in caller.call.args if arg.star == "**")
+        mappings = (each.value for each in caller.call.keywords if each.arg is None)
         return next(filter(None, (self.entry(caller.at(mapping), name) for mapping in mappings)), None)
 
     def _is_builder(self, source: Source, function: Function) -> bool:
-        kind = source.class_of(function) if isinstance(function, cst.FunctionDef) else None
-        named = kind.name.value if kind else getattr(getattr(function, "name", None), "value", "")
+        kind = source.around(function, ast.ClassDef) if not isinstance(function, ast.Lambda) else None
+        named = kind.name if kind else getattr(function, "name", "")
         return self._builder.replace(":", ".").rpartition(".")[2] == named
 
-    def _attribute(self, node: cst.Attribute, scope: Scope) -> Scope | None:
+    def _attribute(self, node: ast.Attribute, scope: Scope) -> Scope | None:
         """Return what is assigned to an attribute: of self, of a module, or of an object of the user's class."""
-        source, name = scope.source, node.attr.value
-        function, kind = source.function(scope.node), source.class_of(scope.node)
+        source, name = scope.source, node.attr
+        function, kind = (source.around(scope.node, each) for each in (Function, ast.ClassDef))
         base = source.text(node.value)
-        if isinstance(function, cst.FunctionDef) and kind and source.is_method(function) and base == first_of(function):
+        if function and kind and source.is_method(function) and base == first_of(function):
             return self._own(kind, name, function, scope)
         if (imported := source.imported(base)) and (home := self._module(source, *imported[:2])):
             return _assigned(home, name)
         made = self._resolved(scope.at(node.value))
-        if made is None or not isinstance(made.node, cst.Call):
+        if made is None or not isinstance(made.node, ast.Call):
             return None
         if (given := argument(made.node, name, None)) is not None:  # to a config, mostly
             return made.at(given)
         owner, kind = self.class_called(made)
         return _assigned(owner, name, kind) if kind else None
 
-    def _own(self, kind: cst.ClassDef, name: str, function: cst.FunctionDef, scope: Scope) -> Scope | None:
+    def _own(self, kind: ast.ClassDef, name: str, function: Function, scope: Scope) -> Scope | None:
         """Return what a class assigns to an attribute of its objects."""
         source = scope.source
-        initialise = source.method(kind, "__init__")
+        initialise = next((each for each in source.methods(kind) if each.name == "__init__"), None)
         if initialise and (value := source.assigned(f"{first_of(initialise)}.{name}", initialise)) is not None:
             if initialise is function:
                 return scope.at(value)
@@ -163,7 +151,7 @@ class Origins:
             return Scope(source, value, scope.owners[0].calls if scope.owners else (), scope.owners[1:])
         return _assigned(source, name, kind)
 
-    def class_called(self, scope: Scope) -> tuple[Source, cst.ClassDef | None]:
+    def class_called(self, scope: Scope) -> tuple[Source, ast.ClassDef | None]:
         """Return the user's class that a call makes an object of, and the file that has it."""
         source, called = scope.source, scope.source.text(scope.call.func)
         imported = source.imported(called)
@@ -175,10 +163,10 @@ class Origins:
         """Return the value that a mapping has for a key, if the mapping is written out in the source."""
         mapping = self._resolved(mapping) or mapping
         written, value = mapping.node, None
-        if isinstance(written, cst.Dict):
-            entries = (each for each in written.elements if isinstance(each, cst.DictElement))
-            value = next((each.value for each in entries if literal(each.key) == key), None)
-        elif isinstance(written, cst.Call) and mapping.source.text(written.func) == "dict":
+        if isinstance(written, ast.Dict):
+            entries = zip(written.keys, written.values, strict=True)
+            value = next((value for each, value in entries if each is not None and literal(each) == key), None)
+        elif isinstance(written, ast.Call) and mapping.source.text(written.func) == "dict":
             value = argument(written, str(key), None)
         return mapping.at(value) if value is not None else None
 
@@ -186,7 +174,7 @@ class Origins:
         """Return the expression that a name, a parameter or an attribute stands for; None if that is not found."""
         for _ in range(DEEPEST):
             step = self._step(scope)
-            if step is None or not isinstance(step.node, (cst.Name, cst.Attribute)):
+            if step is None or not isinstance(step.node, ast.Name | ast.Attribute):
                 return step
             scope = step
         return None
@@ -194,17 +182,17 @@ class Origins:
     def _step(self, scope: Scope) -> Scope | None:
         """Return what a name or an attribute was given last."""
         source, node = scope.source, scope.node
-        if isinstance(node, cst.Attribute):
+        if isinstance(node, ast.Attribute):
             return self._attribute(node, scope)
-        if not isinstance(node, cst.Name):
+        if not isinstance(node, ast.Name):
             return None
-        function = source.function(node)
-        parameter = parameter_of(function, node.value) if function else None
+        function = source.around(node, Function)
+        parameter = parameter_of(function, node.id) if function else None
         if function is None or parameter is None:
-            local = source.assigned(node.value, function) if function else None
-            return scope.at(local) if local is not None else self._global(node.value, source)
+            local = source.assigned(node.id, function) if function else None
+            return scope.at(local) if local is not None else self._global(node.id, source)
         caller = self._caller(scope)
-        given = argument(caller.call, node.value, source.place_of(function, node.value)) if caller else None
+        given = argument(caller.call, node.id, source.place_of(function, node.id)) if caller else None
         if caller and given is not None:
             return caller.at(given)
         return scope.at(parameter.default) if parameter.default is not None else None
@@ -245,7 +233,7 @@ class Origins:
         return isinstance(value, (int, float)) and math.isclose(value, old, rel_tol=CLOSE)
 
 
-def _assigned(source: Source, name: str, within: cst.ClassDef | None = None) -> Scope | None:
+def _assigned(source: Source, name: str, within: ast.ClassDef | None = None) -> Scope | None:
     """Return what is assigned to a name in a class of a file, or in the file's module."""
     value = source.assigned(name, within)
     return Scope(source, value) if value is not None else None
@@ -253,6 +241,5 @@ def _assigned(source: Source, name: str, within: cst.ClassDef | None = None) -> 
 
 def insertion(scope: Scope, name: str) -> Place:
     """Return the place behind a call's last argument, for a further one."""
-    source, call = scope.source, scope.call
-    end = source.span(call.args[-1]).end if call.args else source.span(call).end - 1
-    return Place(source.path, Span(end, end), f"{', ' if call.args else ''}{name}={{}}")
+    separator = ", " if scope.call.args or scope.call.keywords else ""
+    return Place(scope.source.path, scope.source.end_of_arguments(scope.call), f"{separator}{name}={{}}")

@@ -6,18 +6,18 @@ and nothing new came; the port is then read anew, until it matches or no edit is
 
 import itertools
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
+from parity.config.pair import UNNAMED
 from parity.core.errors import UsageError
 from parity.core.wording import listed
 from parity.pairs.compare import compared
 from parity.pairs.file import PairFile
 from parity.repair import candidates
-from parity.repair.arguments import Decision, decide, key, keys
 from parity.repair.candidates import Port
 from parity.repair.edit import Edit, copy_folder, diff_of, spliced
 from parity.results import CaseResult, Cause, Repair, TriedEdit
@@ -26,6 +26,65 @@ from parity.runtime.runner import Worker
 MOST_TRIALS = 24  # comparisons; each takes as long as that of the pair
 Identity = tuple[Any, ...]
 Wishes = dict[Edit, list[Cause]]  # edits, each with the causes that it is to remove
+
+
+Key = tuple[str, str]
+Outcome = Literal["accepted", "uncertain", "refused"]
+CLEAN: Final = ("match", "subprecision")
+
+
+class Decision(NamedTuple):
+    """What came of an edit, and why it was not accepted.
+
+    It is uncertain if a cause came to light that may have been there before, behind the one that is repaired: one
+    without a name, or one that was found by experiment, which is made at the first divergence alone.
+    """
+
+    outcome: Outcome
+    why: str = ""
+
+
+def keys(causes: Iterable[Cause]) -> set[Key]:
+    """Return the id and the place of every cause."""
+    return set(map(key, causes))
+
+
+def key(cause: Cause) -> Key:
+    """Return the id and the place of a cause."""
+    return cause.id, cause.where
+
+
+def decide(before: CaseResult, after: CaseResult, meant: set[Key]) -> Decision:
+    """Return what came of edits that were to remove the causes in `meant`."""
+    if after.verdict == "error":
+        return Decision("refused", f"the port no longer runs: {after.reason.splitlines()[0]}")
+    if left := sorted(meant & keys(after.causes)):
+        return Decision("refused", f"{_said(left[0])} is still there")
+    if before.verdict == "diverged" and after.verdict in CLEAN:
+        return _varied(before, after) or Decision("accepted")  # what is left was there before, and float32 hides it
+    new = sorted(keys(after.causes) - keys(before.causes))
+    by_experiment = keys(cause for cause in after.causes if cause.id in UNNAMED or cause.changes)
+    if named := [each for each in new if each not in by_experiment]:
+        return Decision("refused", f"it brings in {_said(named[0])}")
+    if new and (before.verdict in CLEAN or {where for _, where in new} & {at for _, at in meant}):
+        return Decision("refused", f"it brings in {_said(new[0])}")
+    if refused := _varied(before, after):
+        return refused
+    return Decision("uncertain", f"behind it is {_said(new[0])}") if new else Decision("accepted")
+
+
+def _varied(before: CaseResult, after: CaseResult) -> Decision | None:
+    """Return the refusal of edits that make the pair diverge on a variation of its inputs; None if they do not."""
+    failing = _failing(after) - _failing(before)
+    return Decision("refused", f"the pair now diverges on {min(failing)}") if before.variations and failing else None
+
+
+def _failing(result: CaseResult) -> set[str]:
+    return {each.name for each in result.variations if each.verdict not in (*CLEAN, "skipped")}
+
+
+def _said(cause: Key) -> str:
+    return f"{cause[0]} at {cause[1]}"
 
 
 class State(NamedTuple):

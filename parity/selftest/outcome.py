@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -76,7 +75,6 @@ def row(
 
 
 Pairs = Sequence[tuple[Array, Array]]
-TOLERANCE = 1e-5
 
 
 class Outcome(NamedTuple):
@@ -140,17 +138,6 @@ def ask_other_checks(outputs: Sequence[Pairs], python: str) -> list[dict[str, bo
     `python` is an interpreter that has torch. torch.testing.assert_close uses tolerances of its own, 1e-5 absolute
     and 1.3e-6 relative for float32. Polygraphy is left out if it is not installed.
     """
-    allclose = partial(np.allclose, rtol=TOLERANCE, atol=TOLERANCE)
-    agreed = ([torch.shape == keras.shape and allclose(torch, keras) for torch, keras in pairs] for pairs in outputs)
-    refused = _in_a_process(outputs, python or sys.executable)
-    return [
-        {"np.allclose": not all(pairs), **{name: run in runs for name, runs in refused.items()}}
-        for run, pairs in enumerate(agreed)
-    ]
-
-
-def _in_a_process(outputs: Sequence[Pairs], python: str) -> dict[str, list[int]]:
-    """Return the runs that each check of torch's objects to, asked in a process that may import torch."""
     arrays = {
         f"{run}/{number}/{side}": array
         for run, pairs in enumerate(outputs)
@@ -160,9 +147,10 @@ def _in_a_process(outputs: Sequence[Pairs], python: str) -> dict[str, list[int]]
     with tempfile.TemporaryDirectory(prefix="parity-") as scratch:
         file = Path(scratch) / "outputs.npz"
         np.savez(file, **arrays)  # type: ignore[arg-type]  # numpy's stub takes these names for options of savez
-        command = [python, "-m", "torch_impl.instruments.other_checks", str(file)]
-        variables = environment(Path(scratch), python=python)
+        command = [python or sys.executable, "-m", "torch_impl.instruments.other_checks", str(file)]
+        variables = environment(Path(scratch), python=command[0])
         done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
     if done.returncode:
         raise BackendError(f"{' '.join(command)}: {done.stderr.strip()[-400:]}")
-    return msgspec.json.decode(done.stdout.splitlines()[-1], type=dict[str, list[int]])
+    refused = msgspec.json.decode(done.stdout.splitlines()[-1], type=dict[str, list[int]])
+    return [{name: run in runs for name, runs in refused.items()} for run in range(len(outputs))]

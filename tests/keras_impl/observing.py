@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from keras_impl.doctor.observer import Observer
 from keras_impl.instruments.build import Building
-from keras_impl.instruments.pretended import pretend
+from keras_impl.instruments.devices import pretend
 from parity.core.ownership import shown
 from parity.doctor.evidence import Step
 

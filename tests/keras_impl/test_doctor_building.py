@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from keras_impl.instruments import source
 from keras_impl.instruments.build import Building, Scopes, named
-from keras_impl.instruments.pretended import pretend
+from keras_impl.instruments.devices import pretend
 from parity.trace.keys import MODEL
 
 FILE = "tests/keras_impl/test_doctor_building.py"
@@ -135,7 +135,8 @@ def test_scopes_of_a_function_that_is_traced():
         with tf.device("/GPU:7"):
             return x * 2
 
-    with pretend(2), Scopes() as scopes:
+    scopes = Scopes()
+    with pretend(2), scopes.watched():
         step(tf.ones(2))
     assert [(move.device, move.source) for move in scopes.moves] == [("GPU:7", line(step.python_function, "GPU:7"))]
 

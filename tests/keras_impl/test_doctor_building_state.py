@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from keras_impl.instruments.pretended import pretend
+from keras_impl.instruments.devices import pretend
 from keras_impl.instruments.state import changes_undone
 
 X, Y = np.linspace(-1, 1, 32, dtype="float32").reshape(8, 4), np.ones((8, 2), "float32")

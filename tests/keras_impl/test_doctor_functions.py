@@ -8,8 +8,8 @@ import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 from tensorflow.python.ops import script_ops
 
+from keras_impl.instruments.devices import pretend
 from keras_impl.instruments.functions import Functions
-from keras_impl.instruments.pretended import pretend
 
 FILE = "tests/keras_impl/test_doctor_functions.py"
 X, Y = tf.ones((8, 4)), tf.ones((8, 1))

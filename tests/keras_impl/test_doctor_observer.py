@@ -9,7 +9,7 @@ from tensorflow.python.framework import constant_op, ops
 
 from keras_impl.doctor.observer import Observer
 from keras_impl.instruments.build import Building
-from keras_impl.instruments.pretended import pretend
+from keras_impl.instruments.devices import pretend
 
 X = np.linspace(-1, 1, 32, dtype="float32").reshape(4, 8)
 PATCHED = (

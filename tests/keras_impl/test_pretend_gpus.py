@@ -10,7 +10,7 @@ from tensorflow.python.eager import context
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import resource_variable_ops
 
-from keras_impl.instruments.pretended import name, pretend
+from keras_impl.instruments.devices import name, pretend
 
 PATCHED = (context.Context, ops.Graph, ops.EagerTensor, device_util, device_lib, mirrored_strategy.MirroredExtended)
 

@@ -98,7 +98,7 @@ def test_what_micro_batches_add_to_a_process_is_measured(monkeypatch: pytest.Mon
     # With Keras each of four micro-batches is a part of the graph: three more take 30 MB; the tensors take their part.
     trained = case("two_linear/single", data={"batch": 32})
     model = describe(trained)
-    alone, parts = (memory(case("two_linear/single", accumulate=n), model, "keras")[0].total for n in (1, 4))
+    alone, parts = (sum(memory(case("two_linear/single", accumulate=n), model, "keras")[0]) for n in (1, 4))
     monkeypatch.setattr(measure, "steps", lambda *_: [Step(MS, 300e6 + alone), Step(MS, 0), Step(MS, 330e6 + parts)])
     found = measure.single(trained, model, "keras", HERE)
     assert (found.beside, found.added) == pytest.approx((300e6, 10e6))
@@ -106,7 +106,7 @@ def test_what_micro_batches_add_to_a_process_is_measured(monkeypatch: pytest.Mon
     here = aim("cpu:2", row=None, rates=None)
     choices = {each.strategy: each for each in Adviser(trained, model, HERE).choices(here, ["keras"])}
     split = memory(case("two_linear/pipeline", accumulate=8, data={"batch": 32}), model, "keras")
-    assert choices["pipeline"].peak == pytest.approx(300e6 + 7 * 10e6 + sum(part.total for part in split))
+    assert choices["pipeline"].peak == pytest.approx(300e6 + 7 * 10e6 + sum(map(sum, split)))
     assert choices["round_robin"].peak < 301e6
     four = {each.strategy: each for each in Adviser(trained, model, HERE).choices(aim("cpu:4"), ["keras"])}
     assert four["hybrid"].micro_batches == 8 and four["hybrid"].peak // 1e6 == 300 + 15 * 10  # of two replicas
@@ -217,7 +217,7 @@ def test_other_devices_compute_at_their_rate_and_precision(measured: None) -> No
         row = choices.Device(memory=1, bandwidth=bandwidth, float32=1, bfloat16=10, link="pcie", source="a test")
         trained = case("two_linear/single", precision=precision)
         there = aim("1xH200", row=row, rates=Rates(flops=1e10, bandwidth=1e10))
-        return Adviser(trained, describe(trained), HERE).duration(trained, "torch", there).total - 2 * MS
+        return sum(Adviser(trained, describe(trained), HERE).duration(trained, "torch", there)) - 2 * MS
 
     assert grown("float32", 1e3) == pytest.approx(0.08 * MS)
     assert 0.008 * MS < grown("bfloat16", 1e3) < 0.08 * MS

@@ -11,9 +11,8 @@ import pytest
 
 from parity.bench import lanes
 from parity.bench.__main__ import main
-from parity.bench.bursts import Burst, Bursts, endless, place
-from parity.bench.lanes import energy_between, measured, read_energy
-from parity.bench.report import Printed, plots
+from parity.bench.lanes import Burst, Bursts, endless, energy_between, measured, place, read_energy
+from parity.bench.report import plots, show_timed
 from parity.bench.results import (
     Benchmark,
     LaneTimes,
@@ -27,6 +26,7 @@ from parity.bench.results import (
 )
 from parity.config import cases
 from parity.core.errors import UsageError
+from parity.report.output import Console
 from parity.runtime.drive import Rank
 from parity.runtime.job import BenchJob
 
@@ -312,8 +312,7 @@ def test_what_cannot_be_timed_is_told_with_the_reason(capsys):
     row = LaneTimes(name="keras XLA", side="keras", mode="xla", strategy="ddp", is_alone=True, why_not="elsewhere")
     found = benchmark(10)
     found.timed[0].lanes.append(row)
-    printed = Printed(sys.stdout)
-    printed.add(found.timed[0])
+    show_timed(Console(sys.stdout), found.timed[0])
     assert "keras XLA, ddp: not timed: elsewhere" in capsys.readouterr().out
 
 

@@ -58,14 +58,14 @@ def test_extras_hold_each_other() -> None:
     """The tests want both frameworks, and who develops wants the tests."""
     names = [required(f"{NAME}[{extra}]") for extra in ("all", "test")]
     assert {"torch", "tensorflow", "keras"} <= names[0] < names[1]
-    assert names[0] == required(f"{NAME}[torch,tensorflow,repair]")
+    assert names[0] == required(f"{NAME}[torch,tensorflow]")
     assert {"pytest", "hypothesis"} <= names[1]
     assert f"{NAME}[test]" in PROJECT["optional-dependencies"]["dev"]
 
 
 @pytest.mark.slow
 def test_without_a_framework_every_module_can_be_imported(python: Callable[..., str]) -> None:
-    """All but the pytest plugin, the edits of --repair, and the random cases of the self-test."""
+    """All but the pytest plugin, and the random cases of the self-test."""
     code = (
         "import importlib, pkgutil, parity\n"
         "for module in pkgutil.walk_packages(parity.__path__, 'parity.'):\n"
@@ -76,7 +76,6 @@ def test_without_a_framework_every_module_can_be_imported(python: Callable[..., 
     assert ended.stderr == ""
     assert ended.stdout.splitlines() == [
         "parity.pytest_plugin pytest",
-        *(f"parity.repair.{name} libcst" for name in ("candidates", "edit", "in_code", "origins", "search", "source")),
         "parity.selftest.clean hypothesis",
     ]
 

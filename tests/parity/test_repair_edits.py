@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from causes_made import made
 
-from parity.repair.arguments import ARGUMENTS, TANH, decide, settings
-from parity.repair.edit import copy_folder, diff_of, spliced, with_argument
+from parity.repair.edit import ARGUMENTS, TANH, copy_folder, diff_of, settings, spliced, with_argument
+from parity.repair.search import decide
 from parity.repair.source import Span
 from parity.results import CaseResult, Cause, Variation
 

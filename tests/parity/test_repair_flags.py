@@ -7,10 +7,10 @@ from causes_made import made as a_cause
 from msgspec.structs import replace
 
 from parity import compare
-from parity.core.errors import MissingError, UsageError
+from parity.core.errors import UsageError
 from parity.pairs.causes import sources
 from parity.pairs.file import from_flags
-from parity.repair import flags, search
+from parity.repair import search
 from parity.repair.candidates import Port, edits, why_none
 from parity.report.terminal import text as explained
 from parity.results import CaseResult, Repair, TriedEdit
@@ -36,14 +36,6 @@ def test_the_diff_must_be_writable_and_begins_empty(tmp_path: Path) -> None:
     assert (tmp_path / "it.diff").read_bytes() == b""
     with pytest.raises(UsageError, match=r"--repair=.*none/it.diff: cannot be written"):
         compare._parse([f"--repair={tmp_path}/none/it.diff", *FLAGS], "parity.compare")
-
-
-def test_a_missing_package_is_one_line(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(flags, "NEEDED", "no_such_package")
-    with pytest.raises(
-        MissingError, match=r"^--repair needs no_such_package: pip install 'framework-parity\[repair\]'$"
-    ):
-        compare._parse([f"--repair={tmp_path}/it.diff", *FLAGS], "parity.compare")
 
 
 def made(path: Path, line: int = 3) -> Made:

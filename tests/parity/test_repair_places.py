@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from parity.repair.arguments import Setting
 from parity.repair.candidates import Places
-from parity.repair.edit import edit, spliced
+from parity.repair.edit import Setting, edit, spliced
 from parity.runtime import construction
 from parity.runtime.survey import Made
 

@@ -7,9 +7,8 @@ import pytest
 
 from parity.pairs.file import from_flags
 from parity.repair import candidates
-from parity.repair.arguments import Decision, decide, key
 from parity.repair.edit import Edit
-from parity.repair.search import MOST_TRIALS, Repairing
+from parity.repair.search import MOST_TRIALS, Decision, Repairing, decide, key
 from parity.repair.source import Span
 from parity.results import CaseResult, Cause, Variation
 

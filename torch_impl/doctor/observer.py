@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from unittest import mock
 
 import torch
@@ -68,9 +68,8 @@ MICRO = 1e-6
 COPIES = ("to", "cuda", "cpu", "item", "numpy", "tolist")  # methods of a tensor
 
 
-@contextmanager
-def timed(clock: Clock, model: nn.Module) -> Iterator[None]:
-    """Time one step, which runs within the block."""
+def timed(clock: Clock, model: nn.Module) -> AbstractContextManager[None]:
+    """Return a context that times one step."""
     parts = [(torch.autograd, "backward", "backward"), *((torch.Tensor, name, "copies") for name in COPIES)]
     patches = [mock.patch.object(owner, name, clock.timed(part, getattr(owner, name))) for owner, name, part in parts]
     hooks = [
@@ -79,8 +78,7 @@ def timed(clock: Clock, model: nn.Module) -> Iterator[None]:
         optimizers.register_optimizer_step_pre_hook(lambda *_: clock.begin("update")),
         optimizers.register_optimizer_step_post_hook(lambda *_: clock.end("update")),
     ]
-    with applied([*patches, *hooks]), clock.step():
-        yield
+    return applied([*patches, *hooks, clock.step()])
 
 
 def _on_call(tell: Callable[[str], None], model: nn.Module, module: nn.Module, *_: object) -> None:

@@ -1,8 +1,7 @@
 """The devices of a case on this machine, and the process group of its ranks."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import torch
@@ -36,13 +35,11 @@ class Machine(NamedTuple):
             return None
         return tensor.device.index or 0
 
-    @contextmanager
-    def available(self) -> Iterator[None]:
-        """Set up the virtual devices or the process group, where the case needs them, for the block."""
+    def available(self) -> AbstractContextManager[None]:
+        """Join the process group where the case needs it, and return a context in which there are its devices."""
         if self.rank is not None:
             join(self.logical[self.rank])
-        with nullcontext() if self.physical is None else virtual_devices(self.physical):
-            yield
+        return nullcontext() if self.physical is None else virtual_devices(self.physical)
 
 
 def rank() -> Rank:

@@ -54,8 +54,8 @@ def patches(file: Path, on_group: Callable[[], None]) -> Iterator[AbstractContex
     yield around(type(os.environ), "__getitem__", _variable)
     yield around(dist, "init_process_group", join)
     yield around(dist, "destroy_process_group", lambda destroy, group=None: None if group is None else destroy(group))
-    for name in ("spawn", "start_processes"):
-        yield around(mp, name, _spawned)
+    for name in ("spawn", "start_processes"):  # what several processes would run is called as the only one
+        yield around(mp, name, lambda _, function, args=(), *__, **___: _call(function, (0, *args), {}))
     # What can be set once in a process has been set.
     for owner_of, name in ((mp, "set_start_method"), (multiprocessing, "set_start_method"), *THREADS):
         yield around(owner_of, name, lambda *_, **__: None)
@@ -63,7 +63,7 @@ def patches(file: Path, on_group: Callable[[], None]) -> Iterator[AbstractContex
     yield around(BaseProcess, "join", _joined)
     if not torch.cuda.is_available():
         yield around(DistributedDataParallel, "__init__", _wrapped)
-    if any(map(_shards, file.parent.glob("*.py"))):
+    if any(b"fsdp" in each.read_bytes() for each in file.parent.glob("*.py")):
         import torch.distributed.fsdp as fsdp  # takes half a second to import
 
         yield mock.patch.object(fsdp, "fully_shard", _Whole(fsdp.FSDPModule))
@@ -105,13 +105,6 @@ def _variable(get: Callable[[Any, str], str], environment: Any, name: str) -> st
         raise
 
 
-def _spawned(
-    start: Original, function: Callable[..., Any], args: Sequence[Any] = (), nprocs: int = 1, **kwargs: Any
-) -> None:
-    """Call what several processes would run as the only one."""
-    _call(function, (0, *args), {})
-
-
 def _call(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Call a function, of whose arguments the number of processes, which is told by its name, is 1."""
     given = inspect.signature(function).bind(*args, **kwargs)
@@ -138,12 +131,6 @@ def _joined(join: Original, process: Any, timeout: float | None = None) -> None:
 def _wrapped(init: Original, wrapper: nn.Module, module: nn.Module, *args: Any, **kwargs: Any) -> None:
     """Wrap a module that a script believes to be on a GPU of its rank's."""
     init(wrapper, module, *(None for _ in args[:2]), *args[2:], **kwargs | dict.fromkeys(DEVICES & kwargs.keys()))
-
-
-@functools.cache
-def _shards(file: Path) -> bool:
-    """Return whether a file of Python names FSDP."""
-    return b"fsdp" in file.read_bytes()
 
 
 class _Whole:

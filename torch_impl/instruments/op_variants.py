@@ -6,7 +6,7 @@ for large differences otherwise.
 """
 
 import inspect
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,12 @@ JOINS = ("cat", "concat", "concatenate")
 STACK, PART = "stack", "__getitem__"
 BEHIND, IN_TURN = "one behind the other", "in turn"
 EACH, WHOLE = "each element", "all elements"
+# What makes the other order of the halves, by the function that joins them or takes them apart.
+OTHER_HALVES: dict[str, Callable[..., Any]] = {
+    STACK: lambda function, args, kwargs: torch.cat(tuple(args[0]), -1).unflatten(-1, (-1, 2)),
+    "cat": lambda function, args, kwargs: torch.stack(tuple(args[0]), -1).flatten(-2),
+    "split": lambda function, args, kwargs: (args[0][..., 0::2], args[0][..., 1::2]),
+}
 
 
 def of_halves(name: str, number: int, args: tuple, result: Any) -> Iterator[Operation]:
@@ -38,11 +44,11 @@ def of_halves(name: str, number: int, args: tuple, result: Any) -> Iterator[Oper
         if first != second or not first:
             return
         if name == STACK:
-            present, variant = IN_TURN, _behind if result.shape[-1] == 2 else None
+            present, variant = IN_TURN, OTHER_HALVES[STACK] if result.shape[-1] == 2 else None
         elif name in JOINS:
-            variant = _in_turn if result.shape[-1] == 2 * first[-1] else None
+            variant = OTHER_HALVES["cat"] if result.shape[-1] == 2 * first[-1] else None
         elif isinstance(args[0], torch.Tensor) and args[0].shape[-1] == 2 * first[-1]:
-            variant = _alternating
+            variant = OTHER_HALVES["split"]
     if variant:
         order = IN_TURN if present == BEHIND else BEHIND
         yield Operation(name, number, ways.ORDER, ways.HALVES, present, {order: variant})
@@ -60,24 +66,8 @@ def _of_part(x: Any, index: Any) -> tuple[str, Any]:
     turns = {range(0, size, 2): slice(size // 2), range(1, size, 2): slice(size // 2, None)}
     for present, others in ((BEHIND, halves), (IN_TURN, turns)):
         if taken in others:
-            return present, partial(_part, (*before, others[taken]))
+            return present, lambda function, args, kwargs, at=(*before, others[taken]): function(args[0], at)
     return BEHIND, None
-
-
-def _part(index: Any, function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
-    return function(args[0], index)
-
-
-def _alternating(function: Function, args: tuple, kwargs: Given) -> tuple[torch.Tensor, torch.Tensor]:
-    return args[0][..., 0::2], args[0][..., 1::2]
-
-
-def _in_turn(function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
-    return torch.stack(tuple(args[0]), -1).flatten(-2)
-
-
-def _behind(function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
-    return torch.cat(tuple(args[0]), -1).unflatten(-1, (-1, 2))
 
 
 def of_repeats(name: str, number: int, x: torch.Tensor, result: torch.Tensor) -> Iterator[Operation]:
@@ -154,7 +144,8 @@ def of_lookup(number: int, args: tuple) -> Iterator[Operation]:
         yield Operation(PART, number, "missing", "mask", "what it chooses", whole)
     indices = args[1] if len(args) > 1 and isinstance(args[1], tuple) else ()
     if len(indices) == 2 and all(map(_are_indices, indices)) and args[0].shape[0] == args[0].shape[1]:
-        yield Operation(PART, number, ways.ORDER, "gather", "as they are", {"indices exchanged": _exchanged})
+        exchanged = {"indices exchanged": lambda function, args, kwargs: function(args[0], args[1][::-1])}
+        yield Operation(PART, number, ways.ORDER, "gather", "as they are", exchanged)
 
 
 def of_mask(name: str, number: int, args: tuple, result: torch.Tensor) -> Iterator[Operation]:
@@ -200,10 +191,6 @@ def _turned(at: int, function: Function, args: tuple, kwargs: Given) -> torch.Te
 def _are_indices(value: Any) -> bool:
     is_tensor = isinstance(value, torch.Tensor) and value.ndim > 0
     return is_tensor and not value.is_floating_point() and value.dtype != torch.bool
-
-
-def _exchanged(function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
-    return function(args[0], args[1][::-1])
 
 
 SMOOTH, HUBER = "smooth_l1_loss", "huber_loss"

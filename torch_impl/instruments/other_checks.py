@@ -1,8 +1,8 @@
 """Other comparison tools, against which the self-test measures this project.
 
 `python -m torch_impl.instruments.other_checks FILE.npz` prints, as JSON, the numbers of the runs that each tool objects
-to. The file holds pairs of arrays `run/number/0` and `run/number/1`. The tools are torch.testing.assert_close and, if
-installed, Polygraphy (which imports torch, and therefore belongs here).
+to. The file holds pairs of arrays `run/number/0` and `run/number/1`. The tools are numpy.allclose,
+torch.testing.assert_close and, if installed, Polygraphy (which imports torch, and therefore belongs here).
 """
 
 import json
@@ -22,7 +22,7 @@ def checks() -> dict[str, Check]:
         from polygraphy.comparator import IterationResult, SimpleCompareFunc
         from polygraphy.logger import G_LOGGER
     except ImportError:
-        return {"assert_close": _assert_close}
+        return {"np.allclose": _allclose, "assert_close": _assert_close}
     G_LOGGER.module_severity = G_LOGGER.CRITICAL
     compare = SimpleCompareFunc(rtol=TOLERANCE, atol=TOLERANCE)
 
@@ -30,7 +30,7 @@ def checks() -> dict[str, Check]:
         with np.errstate(all="ignore"):  # infinities are for the check to handle
             return all(compare(*(IterationResult({"output": array}) for array in pair)).values())
 
-    return {"assert_close": _assert_close, "polygraphy": polygraphy}
+    return {"np.allclose": _allclose, "assert_close": _assert_close, "polygraphy": polygraphy}
 
 
 def objections(arrays: dict[str, np.ndarray], close: Check) -> list[int]:
@@ -39,6 +39,10 @@ def objections(arrays: dict[str, np.ndarray], close: Check) -> list[int]:
     return sorted(
         {int(pair.partition("/")[0]) for pair in pairs if not close(arrays[f"{pair}/0"], arrays[f"{pair}/1"])}
     )
+
+
+def _allclose(reference: np.ndarray, candidate: np.ndarray) -> bool:
+    return reference.shape == candidate.shape and np.allclose(reference, candidate, TOLERANCE, TOLERANCE)
 
 
 def _assert_close(reference: np.ndarray, candidate: np.ndarray) -> bool:

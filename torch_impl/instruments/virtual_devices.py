@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
 
 from parity.core.wording import count
 from parity.doctor.evidence import NotPretended
@@ -117,7 +118,7 @@ def _compute(func: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
             return machine.physical
         return value
 
-    real_args, real_kwargs = _mapped(real, args), {name: _mapped(real, value) for name, value in kwargs.items()}
+    real_args, real_kwargs = tree_map(real, (args, kwargs))
     device = _device(func, args, kwargs, given)
     results = func(*real_args, **real_kwargs)
     if device.type != TYPE:
@@ -134,7 +135,7 @@ def _compute(func: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
 
     if func in RESULT_ON_HOST:
         return tuple(entry if i == RESULT_ON_HOST[func] else virtual(entry) for i, entry in enumerate(results))
-    return _mapped(virtual, results)
+    return tree_map(virtual, results)
 
 
 def _device(func: Any, args: tuple, kwargs: dict, given: dict[int, torch.Tensor]) -> torch.device:
@@ -168,13 +169,6 @@ def set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
     _DATA.__set__(tensor, value)
     if isinstance(tensor, VirtualTensor):
         tensor.inner, tensor.place = value.inner, value.place
-
-
-def _mapped(function: Callable[[Any], Any], value: Any) -> Any:
-    """Apply a function to a value, or to each value in nested lists and tuples."""
-    if isinstance(value, (list, tuple)):
-        return type(value)(_mapped(function, member) for member in value)
-    return function(value)
 
 
 def _common_device(tensors: Iterable[torch.Tensor]) -> torch.device:

@@ -85,8 +85,6 @@ def _of_rank(evidence: Evidence, ranks: Sequence[Evidence]) -> list[Finding]:
     """Return the findings of a rank, each once, without those that another finding explains."""
     of_rules = itertools.chain.from_iterable(rule(evidence) for rule in RULES)
     reported = _once(itertools.chain(of_rules, learning.no_optimizer(evidence, ranks)))
-    for finding in reported:
-        finding.side = evidence.side
     return [finding for finding in reported if not any(_explains(cause, finding) for cause in reported)]
 
 

@@ -1,6 +1,6 @@
 """Rules about values: losses that get others than they expect, or other samples' targets; the first NaN or infinity."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from parity.doctor.evidence import Evidence, LossCall
@@ -15,15 +15,37 @@ ONE_ORDER = {
 }
 
 
-def activated_twice(evidence: Evidence) -> Iterator[Finding]:
-    """Report probabilities, known by the op that made them or by sums of 1, in a loss that expects logits."""
-    for call in _by_finding(evidence, lambda call: call.takes == "logits" and _activation(call) in TWICE):
-        activation = _activation(call)
-        message = (
-            f"{call.function} gets probabilities ({activation}, {_range(call)}), but it is {TWICE[activation]} that "
-            f"applies the {activation} itself: applied twice, it makes what is learned too flat."
+def unfit_input(evidence: Evidence) -> Iterator[Finding]:
+    """Report losses that get something else than they expect, once for each module, activation and line."""
+
+    def key(call: LossCall) -> tuple[str, str, str, str]:
+        return _unfit(call)[0], call.place.module, _activation(call), (call.mended or call.place).source
+
+    for step in evidence.steps:
+        for calls in facts.grouped(filter(_unfit, step.losses), key):
+            call, (name, why, fix) = facts.merged(calls), _unfit(calls[0])
+            message = f"{call.function} {why}{words.repeated(call.count)}"
+            yield finding_at("error", name, call.place, message, fix, call.mended)
+
+
+def _unfit(call: LossCall) -> tuple[str, ...]:
+    """Return the id of the finding, what is wrong and the fix; () if the input fits."""
+    low, high, activation = call.smallest, call.largest, _activation(call)
+    if call.takes == "logits" and activation in TWICE:  # known by the op that made them or by sums of 1
+        why = (
+            f"gets probabilities ({activation}, {_range(call)}), but it is {TWICE[activation]} that applies the "
+            f"{activation} itself: applied twice, it makes what is learned too flat."
         )
-        yield _finding(f"loss.{activation}_twice", call, message, f"{call.function}(logits, target)")
+        return f"loss.{activation}_twice", why, f"{call.function}(logits, target)"
+    if call.takes == "log_probabilities" and (high or 0) > SLACK:
+        effect = "the result is no likelihood and has no lower bound"
+        why = f"takes logarithms of probabilities, which are at most 0, but gets {_range(call)}: {effect}."
+        return "loss.not_logarithms", why, f"{call.function}(log_probabilities, target)"
+    if call.takes == "probabilities" and low is not None and high is not None and (low < -SLACK or high > 1 + SLACK):
+        effect = "it clips them, and most gradients are 0 or wrong"
+        why = f"takes probabilities (from_logits=False), but gets {_range(call)}: {effect}."
+        return "loss.raw_logits", why, "from_logits=True"
+    return ()
 
 
 def softmax_axis(evidence: Evidence) -> Iterator[Finding]:
@@ -50,28 +72,6 @@ def softmax_axis(evidence: Evidence) -> Iterator[Finding]:
 
 def _activation(call: LossCall) -> str:
     return call.activation or ("softmax" if _sum_to_one(call, call.sums) else "")
-
-
-def not_logarithms(evidence: Evidence) -> Iterator[Finding]:
-    """Report positive values where logarithms of probabilities belong."""
-    for call in _by_finding(evidence, lambda call: call.takes == "log_probabilities" and (call.largest or 0) > SLACK):
-        effect = "the result is no likelihood and has no lower bound"
-        takes = "takes logarithms of probabilities, which are at most 0"
-        message = f"{call.function} {takes}, but gets {_range(call)}: {effect}."
-        yield _finding("loss.not_logarithms", call, message, f"{call.function}(log_probabilities, target)")
-
-
-def raw_logits(evidence: Evidence) -> Iterator[Finding]:
-    """Report values outside of 0 to 1 where probabilities belong."""
-
-    def leaves_0_to_1(call: LossCall) -> bool:
-        low, high = call.smallest, call.largest
-        return low is not None and high is not None and (low < -SLACK or high > 1 + SLACK)
-
-    for call in _by_finding(evidence, lambda call: call.takes == "probabilities" and leaves_0_to_1(call)):
-        effect = "it clips them, and most gradients are 0 or wrong"
-        message = f"{call.function} takes probabilities (from_logits=False), but gets {_range(call)}: {effect}."
-        yield _finding("loss.raw_logits", call, message, "from_logits=True")
 
 
 def shuffled_apart(evidence: Evidence) -> Iterator[Finding]:
@@ -113,20 +113,6 @@ def _sum_to_one(call: LossCall, sums: tuple[float, float] | None) -> bool:
 def _range(call: LossCall) -> str:
     is_empty = call.smallest is None or call.largest is None
     return "an empty batch" if is_empty else f"{call.smallest:z.4g} to {call.largest:z.4g}"
-
-
-def _by_finding(evidence: Evidence, is_wrong: Callable[[LossCall], bool]) -> Iterator[LossCall]:
-    """Yield the wrong calls of each step, once for each module, activation and line that should be changed."""
-
-    def key(call: LossCall) -> tuple[str, str, str]:
-        return call.place.module, _activation(call), (call.mended or call.place).source
-
-    for step in evidence.steps:
-        yield from map(facts.merged, facts.grouped(filter(is_wrong, step.losses), key))
-
-
-def _finding(name: str, call: LossCall, message: str, generic: str) -> Finding:
-    return finding_at("error", name, call.place, message + words.repeated(call.count), generic, call.mended)
 
 
 class Reason(NamedTuple):

@@ -130,21 +130,17 @@ def _explodes(optimizer: Optimizer, step: Step) -> bool:
     return not after <= GROWN * max(before, SMALL)  # written so that NaN counts as exploding
 
 
-def features_kept(evidence: Evidence) -> Iterator[Finding]:
-    """Report tensors that are kept from all steps with their graphs, where each step had a backward pass."""
-    explained = any(step.held or step.failure or not step.backwards for step in evidence.steps)
-    if (held := evidence.kept) and not explained:
-        kept = "is kept in every step with the graph behind it, which is still in memory when all steps are over"
-        message, fix = f"What this line computes {kept}: {GROWS}.", "bank.append(features.detach())"
-        yield finding_at("warning", "memory.graph_kept", held.place, message, fix, held.mended)
-
-
 def graph_kept(evidence: Evidence) -> Iterator[Finding]:
-    """Report a loss whose graph is still in memory when the step after it is over."""
+    """Report a loss whose graph outlives the next step, else what is kept of all steps that had a backward pass."""
     step = next((step for step in evidence.steps if step.held), Step())
+    is_explained = any(each.failure or not each.backwards for each in evidence.steps)
     if step.held and step.carried:
         yield failures.state_kept(step.carried, GROWS)
     elif held := step.held:
         kept = "with the graph that computed it, which is still in memory when the next step is over"
         message = f"The loss is kept {kept}: {GROWS}."
         yield finding_at("warning", "memory.graph_kept", held.place, message, "total += loss.detach()", held.mended)
+    elif (held := evidence.kept) and not is_explained:
+        kept = "is kept in every step with the graph behind it, which is still in memory when all steps are over"
+        message, fix = f"What this line computes {kept}: {GROWS}.", "bank.append(features.detach())"
+        yield finding_at("warning", "memory.graph_kept", held.place, message, fix, held.mended)

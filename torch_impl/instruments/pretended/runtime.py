@@ -10,9 +10,10 @@ import functools
 import importlib
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from types import FrameType, SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -84,26 +85,17 @@ def _devices(machine: Machine) -> dict[str, Any]:
     def select(device: Any) -> None:
         machine.current = index(device)
 
-    class Device:
-        """Selects the current device within a `with` block."""
-
-        def __init__(self, device: Any):
-            self.index = index(device.get_device() if isinstance(device, torch.Tensor) else device)
-
-        def __enter__(self) -> None:
-            self._before = machine.current
-            if self.index is not None and self.index >= 0:
-                machine.current = self.index
-
-        def __exit__(self, *error: Any) -> None:
-            machine.current = self._before
+    def selected(device: Any) -> AbstractContextManager[Any]:
+        """Return a context that selects a device within its block, even if the block itself selects others."""
+        at = index(device.get_device() if isinstance(device, torch.Tensor) else device)
+        return mock.patch.object(machine, "current", machine.current if at is None or at < 0 else at)
 
     properties = {"name": NAME, "major": 9, "minor": 0, "total_memory": MEMORY, "multi_processor_count": 132}
     return {
         "current_device": lambda: machine.current,
-        "device": Device,
+        "device": selected,
         "device_count": lambda: machine.count,
-        "device_of": Device,
+        "device_of": selected,
         "get_device_properties": lambda device=None: SimpleNamespace(**properties),
         "set_device": select,
     }
