@@ -83,6 +83,7 @@ def only_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(experiment, "MOST_ENDS", 0)
 
 
+@pytest.mark.slow
 def test_where_no_further_process_may_end_it_is_told(only_one_process, result: CaseResult):
     assert causes(result) == [("unknown", "bump")]
     assert any("could not be called again: torch: the process ended" in text for text in result.not_compared)
