@@ -159,12 +159,6 @@ def test_the_transformer_gets_its_sequence_first() -> None:
     assert np.array_equal(batch.inputs[0][:, 3], data.inputs[0][batch.indices[3]])
 
 
-def test_synthetic_numbers_follow_the_seed() -> None:
-    one, same, other = (dataset(seed=seed).inputs[0] for seed in (1, 1, 2))
-    assert np.array_equal(one, same)
-    assert not np.array_equal(one, other)
-
-
 @pytest.mark.parametrize("at", ["float32", "bfloat16", "float16"])
 def test_inputs_are_scaled_and_representable(at: str) -> None:
     plain = sources.load(cases.resolve(BLOCK)).inputs[0]
@@ -231,14 +225,6 @@ def test_micro_batches_are_the_step_cut_up(parts: int) -> None:
         assert np.concatenate([batch.indices for batch in step]).tolist() == chosen.tolist()
         for batch in step:
             assert np.array_equal(batch.inputs[0], data.inputs[0][batch.indices])
-
-
-def test_the_evaluation_is_the_first_batch_again() -> None:
-    data = dataset(BLOCK, "diabetes")
-    ((first,),), ((second,),), *_ = data.steps()
-    (evaluation,) = data.evaluation()
-    assert np.array_equal(evaluation.inputs[0], first.inputs[0])
-    assert not np.array_equal(evaluation.inputs[0], second.inputs[0])
 
 
 def test_an_archive_is_read_as_it_stands(tmp_path: Path) -> None:
