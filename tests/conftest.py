@@ -41,7 +41,8 @@ LONG = (
     "test_documents.py", "test_steps_of_scripts.py", "test_scripts.py",
     "soundness/users/test_users.py", "test_pairs.py", "soundness/test_soundness.py",
     "public/test_public.py", "test_strategies.py", "test_doctor_programs.py", "soundness/test_truth.py",
-    "test_catalogue.py", "test_equivalence.py", "test_pair_returned.py", "parity/test_packages.py",
+    "test_catalogue.py", "test_variations.py", "test_script_idioms.py", "test_equivalence.py", "test_pair_returned.py",
+    "test_pair_causes.py", "test_pair_later.py", "parity/test_packages.py",
 )  # fmt: skip
 # Of what is marked slow each day's run has another part, so that four weeks have all; --whole has all at once.
 TURNS = 28

@@ -341,7 +341,7 @@ OTHER = [
     pytest.param(
         "batches", "keras,keras_accumulated", "", "batch_norm", "statistics of its batch", marks=pytest.mark.slow
     ),
-    ("layers", "keras,keras_local", "", "loss", "differ in nothing else"),
+    pytest.param("layers", "keras,keras_local", "", "loss", "differ in nothing else", marks=pytest.mark.slow),
     pytest.param("batches", "keras,keras_mirrored", "", "batch_norm", "statistics of its", marks=pytest.mark.slow),
     pytest.param("batches", "torch,keras_mirrored", "", "0.norm", "statistics of its", marks=pytest.mark.slow),
     pytest.param("batches", "keras,keras_checkpointed", "", "moving_mean", "a second time", marks=pytest.mark.slow),

@@ -19,7 +19,7 @@ TOLD = {
 }
 
 
-@pytest.mark.parametrize("change", sampled(["", *TOLD], "", EARLY))
+@pytest.mark.parametrize("change", sampled(["", *TOLD], ""))
 def test_a_bias_before_the_product_an_exchanged_gate_and_an_average_over_all(
     change: str, backends: list[Backend], tmp_path: Path
 ) -> None:

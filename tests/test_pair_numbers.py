@@ -129,7 +129,7 @@ def test_the_port_matches_and_a_loss_over_float_inputs_is_explained(judge: Judge
     assert (cause.id, cause.where, cause.torch) == ("code.function", "loss", "minimum")
 
 
-@pytest.mark.slow  # of a layer, test_pair_described has lines that are told
+@pytest.mark.slow  # of a layer, test_pair_causes has lines that are told
 def test_the_lines_are_told_of_a_loss_that_nothing_explains(judge: Judge):
     (cause,) = judge(train__keras_loss="numbers_keras:ranged").causes
     assert (cause.id, cause.where) == ("unknown", "loss")

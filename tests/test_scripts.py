@@ -56,11 +56,6 @@ def test_a_fault_of_the_training_is_named(name: str, edits: Edits, cause: str, b
     assert result.verdict == "diverged" and cause in [each.id for each in result.causes]
 
 
-def test_an_average_of_the_weights_with_which_fit_ends_is_no_other_graph(backends: list[Backend], tmp_path: Path):
-    result = compared_after("fit", [("train_fit.py", "SGD(rate)", "SGD(rate, use_ema=True)")], backends, tmp_path)
-    assert matches(result), result
-
-
 MINED = """
 def mined(logits, labels):
     losses = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
@@ -120,12 +115,16 @@ def test_what_a_script_does_between_its_batches_is_run(backends: list[Backend], 
 
 @pytest.mark.usefixtures("verdicts_only")
 def test_another_batch_size_and_data_of_another_scale_are_findings(backends: list[Backend], tmp_path: Path):
-    edits = [("batch_size=24", "batch_size=16"), ("normal(size", "normal(scale=255, size")]
-    result = compared_after("fit", [("train_fit.py", *each) for each in edits], backends, tmp_path)
+    """With a rate of zero it is also told that no step changes a parameter."""
+    edits = [("batch_size=24", "batch_size=16"), ("normal(size", "normal(scale=255, size"), ("SGD(rate)", "SGD(0.0)")]
+    of_both = [("train.py", "lr=args.lr", "lr=0.0"), *(("train_fit.py", *each) for each in edits)]
+    result = compared_after("fit", of_both, backends, tmp_path)
     found = {finding.id: finding.message for finding in result.findings}
     assert result.verdict == "match" and found.keys() >= {"script.batch_size", "script.data"}
     assert "24" in found["script.batch_size"] and "16" in found["script.batch_size"]
     assert "its root mean square is 25" in found["script.data"]
+    (told,) = [each for each in result.not_compared if "what updates do" in each]
+    assert told.startswith("what updates do to conv.weight, conv.bias, ")
 
 
 def test_clipping_that_is_accepted_at_one_gradient_is_that_of_all(backends: list[Backend], tmp_path: Path):
@@ -158,9 +157,18 @@ def _decayed(times: float) -> Edits:
     ]
 
 
+# Keras flattens channels last, and PyTorch channels first.
+DROPPED_PIXELS = [
+    ("train.py", ".permute(0, 2, 3, 1)", ""),
+    ("train.py", "self.dropout(torch.relu(self.hidden(x)))", "torch.relu(self.hidden(self.dropout(x)))"),
+    ("train_loop.py", "self.dropout(self.hidden(self.flatten(x)), training=training)",
+        "self.hidden(self.dropout(self.flatten(x), training=training))"),
+]  # fmt: skip
+
+
 def test_weight_decay_in_the_gradients_is_that_of_an_optimizer(backends: list[Backend], tmp_path: Path):
-    """Both steps scale their batch as well; the data of the two scripts tell where it is made."""
-    result = compared_after("loop", [*_decayed(0.01), *SCALED_ALIKE], backends, tmp_path)
+    """Both steps scale their batch and drop its flattened pixels; the data of the scripts tell where it is made."""
+    result = compared_after("loop", [*_decayed(0.01), *SCALED_ALIKE, *DROPPED_PIXELS], backends, tmp_path)
     assert matches(result) and not any("TerminateOnNaN" in each for each in result.not_compared)
     assert not [finding for finding in result.findings if finding.id.startswith("script.")]
     assert any("the weight decay that the other's optimizer adds" in each for each in result.assumptions)
@@ -187,7 +195,7 @@ SCALED_BEFORE = [*SCALED, ("train_loop.py", "normal(size", "normal(scale=2, size
 @pytest.mark.parametrize(
     "edits", [OTHER_TARGET, pytest.param(OTHER_INPUT, marks=SLOW), pytest.param(OTHER_ARGUMENT, marks=SLOW)]
 )
-def test_what_a_step_makes_of_its_batch_iscompared_after(edits: Edits, backends: list[Backend], tmp_path: Path):
+def test_what_a_step_makes_of_its_batch_is_compared(edits: Edits, backends: list[Backend], tmp_path: Path):
     assert compared_after("loop", edits, backends, tmp_path).verdict == "diverged"
 
 
@@ -198,7 +206,8 @@ def test_what_both_steps_make_of_a_batch_or_one_makes_before(edits: Edits, backe
     assert matches(compared_after("loop", edits, backends, tmp_path))
 
 
-@pytest.mark.parametrize("within", [pytest.param(True, marks=SLOW), False])
+@SLOW
+@pytest.mark.parametrize("within", [True, False])
 def test_a_constant_of_a_loop_in_a_function(within: bool, backends: list[Backend], tmp_path: Path):
     """The loop of train_loop.py stands in main(), whose code is changed, or that of a function which it calls."""
     capped, written_out = "(lambda x: {0} * {1}.tanh(x / {0}))({2})", "{0} * {1}.tanh({2} / {0})"
@@ -230,6 +239,7 @@ def test_inputs_are_those_that_hold_the_same_data(edits: str, verdict: str, back
 OTHER_DATA = ("train_ratings_fit.py", "users, items = RATINGS.T", "users, items = RATINGS[::-1].T")
 
 
+@pytest.mark.usefixtures("verdicts_only")
 @pytest.mark.parametrize(
     ("given", "verdict"),
     [
@@ -273,18 +283,13 @@ def test_outputs_are_those_whose_targets_are_called_alike(
 
 
 def test_scripts_that_train_alike_match_until_the_first_fit_ends(backends: list[Backend], tmp_path: Path):
-    """By `fit`; a loop is compared above, where its gradients decay the weights."""
-    result = compared_after("fit", [("train_fit.py", "epochs=2", "epochs=1")], backends, tmp_path)
-    assert matches(result)
+    """By `fit`, which ends with an average of the weights; a loop is compared above, whose gradients decay them."""
+    edits = [("train_fit.py", "epochs=2", "epochs=1"), ("train_fit.py", "SGD(rate)", "SGD(rate, use_ema=True)")]
+    result = compared_after("fit", edits, backends, tmp_path)
+    assert matches(result), result
     assert not [finding for finding in result.findings if finding.id.startswith("script.")]
     assert any("TerminateOnNaN" in each for each in result.not_compared)
     assert any("train_fit.py's first call of fit" in each and "after 2" in each for each in result.not_compared)
-
-
-def test_parameters_that_no_step_changes_are_told(backends: list[Backend], tmp_path: Path):
-    edits = [("train.py", "lr=args.lr", "lr=0.0"), ("train_fit.py", "SGD(rate)", "SGD(0.0)")]
-    told = [each for each in compared_after("fit", edits, backends, tmp_path).not_compared if "what updates do" in each]
-    assert len(told) == 1 and told[0].startswith("what updates do to conv.weight, conv.bias, ")
 
 
 UNMASKED = [("train_lengths_loop.py", ", mask=mask", ", mask=tf.ones_like(mask)")]
@@ -368,7 +373,7 @@ def test_a_script_is_recorded_before_and_after_a_change(
     ],
     ids=["missing", "shape", "preprocessing", "target"],
 )
-def test_scripts_that_cannot_becompared_after(edits: Edits, message: str, backends: list[Backend], tmp_path: Path):
+def test_scripts_that_cannot_be_compared(edits: Edits, message: str, backends: list[Backend], tmp_path: Path):
     with pytest.raises(UsageError, match=message):
         compared_after("fit", edits, backends, tmp_path)
 

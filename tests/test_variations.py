@@ -156,9 +156,8 @@ def test_what_one_side_draws_and_the_other_does_not_is_inconclusive(torch, keras
     assert training.reason in result.reason and says in result.reason
 
 
-@pytest.mark.parametrize(
-    ("torch", "keras"), [("dropping", "dropping_gauss"), pytest.param("fixed", "fixed_noisy", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("torch", "keras"), [("dropping", "dropping_gauss"), ("fixed", "fixed_noisy")])
 def test_noise_of_one_side_is_a_difference_in_training_mode(torch, keras, judge):
     result = judge(torch, keras, SMALL)
     (training,) = [one for one in result.variations if one.name == "training mode"]
@@ -182,7 +181,7 @@ def test_a_pair_that_diverges_already_is_not_varied(judge):
 def test_the_json_has_both(judge):
     import msgspec
 
-    told = json.loads(msgspec.json.encode(judge("clamped", "clamped_wrong", SMALL)))
+    told = json.loads(msgspec.json.encode(judge("clamped", "clamped", SMALL)))
     assert {"name", "verdict", "reason", "skipped"} <= told["variations"][0].keys()
     assert {"reached", "of", "branches"} == told["coverage"].keys()
     assert {"branch", "where", "reached", "by"} <= told["coverage"]["branches"][0].keys()

@@ -31,7 +31,6 @@ def slopes(line: Line, settings: dict) -> list[float]:
 
 
 FORMS = choices("plain", "absolute")
-FORMS = choices("plain", "absolute")
 FORMULA = Formula(predict, (Trait("form", "line.form", FORMS), Trait("slope", "line.slope", slopes)))
 X = np.random.default_rng(0).normal(size=100)
 
@@ -45,19 +44,6 @@ def line(slope: float, form: str = "plain", noise: float = 0.0) -> Line:
 def changes(reference: Line, candidate: Line) -> dict[str, tuple]:
     found = explain.compare(FORMULA, reference, candidate)
     return {change.cause: (change.reference, change.candidate) for change in found.changes}
-
-
-def test_the_same_is_the_same():
-    found = explain.compare(FORMULA, line(2.0), line(2.0))
-    assert (found.same, found.changes) == (True, ())
-
-
-def test_a_constant_is_solved_for_and_told_in_few_digits():
-    assert changes(line(2.0), line(0.3)) == {"line.slope": (2.0, 0.3)}
-
-
-def test_a_convention_is_tried():
-    assert changes(line(2.0), line(2.0, "absolute")) == {"line.form": ("plain", "absolute")}
 
 
 def test_without_twenty_bits_nothing_is_named():

@@ -47,30 +47,21 @@ def test_data_parallel_scatters_as_torch_chunk_does(batch: int, devices: int, ch
     assert list(map(len, dealt)) == sizes("data_parallel", devices, batch)  # as TensorFlow deals out
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "all_reduce"])
+EQUAL = {(33, 1): [33], (33, 2): [17, 16], (7, 3): [3, 2, 2], (5, 4): [2, 1, 1, 1], (9, 4): [3, 2, 2, 2],
+         (33, 8): [5, 4, 4, 4, 4, 4, 4, 4]}  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("batch", "devices", "parts"),
+    ("strategy", "batch", "devices", "parts"),
     [
-        (33, 1, [33]),
-        (33, 2, [17, 16]),
-        (7, 3, [3, 2, 2]),
-        (5, 4, [2, 1, 1, 1]),
-        (9, 4, [3, 2, 2, 2]),
-        (33, 8, [5, 4, 4, 4, 4, 4, 4, 4]),
+        *((strategy, *at, parts) for strategy in ("ddp", "all_reduce") for at, parts in EQUAL.items()),
+        *(("hybrid", 33, devices, parts) for devices, parts in ((4, [17, 16]), (6, [11, 11, 11]), (8, [9, 8, 8, 8]))),
+        *((strategy, 7, 3, [7]) for strategy in ("single", "round_robin", "send_recv", "pipeline")),
     ],
 )
 def test_the_others_split_as_equally_as_can_be(strategy: str, batch: int, devices: int, parts: list[int]) -> None:
+    """A replica of hybrid is two devices, and a single one gets the whole batch."""
     assert sizes(strategy, devices, batch) == parts
-
-
-@pytest.mark.parametrize(("devices", "parts"), [(4, [17, 16]), (6, [11, 11, 11]), (8, [9, 8, 8, 8])])
-def test_a_replica_of_hybrid_is_two_devices(devices: int, parts: list[int]) -> None:
-    assert sizes("hybrid", devices, 33) == parts
-
-
-@pytest.mark.parametrize("strategy", ["single", "round_robin", "send_recv", "pipeline"])
-def test_one_replica_gets_the_whole_batch(strategy: str) -> None:
-    assert sizes(strategy, 3, 7) == [7]
 
 
 @settings(max_examples=80)
@@ -117,19 +108,6 @@ def test_the_evaluation_is_split_as_the_first_step_is(strategy: str) -> None:
 # torch.utils.data.DistributedSampler(shuffle=True) after set_epoch.
 
 
-@pytest.mark.parametrize(
-    ("seed", "order"),
-    [
-        (0, [4, 1, 7, 5, 3, 9, 0, 8, 6, 2]),
-        (1, [5, 6, 1, 2, 0, 8, 9, 3, 7, 4]),
-        (7, [6, 5, 3, 9, 8, 4, 12, 0, 11, 10, 1, 7, 2]),
-        (2**32 + 5, [5, 0, 1, 3, 4, 2]),
-    ],
-)
-def test_the_permutation_is_torch_s(seed: int, order: list[int]) -> None:
-    assert distributed_sampler(len(order), 1, seed, 0) == [order]
-
-
 def test_a_long_permutation_is_torch_s() -> None:
     ((*order,),) = distributed_sampler(5000, 1, 1, 2)
     assert order[:5] == [3986, 1813, 3813, 4499, 1704]
@@ -139,6 +117,10 @@ def test_a_long_permutation_is_torch_s() -> None:
 @pytest.mark.parametrize(
     ("size", "replicas", "seed", "epoch", "ranks"),
     [
+        (10, 1, 0, 0, [[4, 1, 7, 5, 3, 9, 0, 8, 6, 2]]),  # the permutation itself
+        (10, 1, 1, 0, [[5, 6, 1, 2, 0, 8, 9, 3, 7, 4]]),
+        (13, 1, 7, 0, [[6, 5, 3, 9, 8, 4, 12, 0, 11, 10, 1, 7, 2]]),
+        (6, 1, 2**32 + 5, 0, [[5, 0, 1, 3, 4, 2]]),
         (7, 3, 0, 0, [[4, 3, 1], [0, 2, 4], [5, 6, 0]]),
         (7, 3, 0, 1, [[0, 3, 4], [6, 5, 0], [1, 2, 6]]),
         (6, 2, 3, 0, [[4, 3, 1], [0, 2, 5]]),

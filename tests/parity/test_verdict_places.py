@@ -10,7 +10,6 @@ from synthetic import by_hand, small_case
 from verdicts import ACTIVATION, SIGNS, STEP, judged, one, tensors
 
 from parity.core.errors import TraceError
-from parity.trace.layout import Layout
 from parity.verdict.traces import compare
 
 ORDER = ("activation/z", "activation/m", "loss/loss", "gradient/b", "gradient/a", "parameter/k")
@@ -60,16 +59,6 @@ def test_the_place_shows_what_stood_there(tmp_path: Path) -> None:
     assert (torch.shape, torch.dtype, torch.smallest, torch.largest, torch.mean) == ([3, 4], "float64", 0, 11, 5.5)
 
 
-def test_parameters_on_other_devices_are_diverged(tmp_path: Path) -> None:
-    layouts = (Layout(devices=["a", "b"], parameters={"w": [0]}), Layout(devices=["a", "b"], parameters={"w": [1]}))
-    for other, verdict in ((layouts[0], "match"), (layouts[1], "diverged")):
-        reference = by_hand(tmp_path / "torch", tensors({ACTIVATION: SIGNS}), "torch", layout=layouts[0])
-        candidate = by_hand(tmp_path / "keras", tensors({ACTIVATION: SIGNS}), "keras", layout=other)
-        result = compare(reference, candidate)
-        assert (result.verdict, result.checks["layout"].verdict) == (verdict, verdict)
-        assert ("parameters: w: torch on 0, keras on 1" in result.reason) == (verdict == "diverged")
-
-
 def test_traces_of_other_cases_or_other_data_cannot_be_compared(tmp_path: Path) -> None:
     content = tensors({ACTIVATION: SIGNS})
     trace = by_hand(tmp_path / "a", content)
@@ -95,10 +84,3 @@ def test_traces_with_other_steps_cannot_be_compared(tmp_path: Path) -> None:
 def test_traces_with_nothing_to_compare_are_no_match(content: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="hold no tensor that could be compared"):
         judged(tmp_path, content, content)
-
-
-def test_two_traces_of_one_backend_are_reference_and_candidate(tmp_path: Path) -> None:
-    reference = by_hand(tmp_path / "a", tensors({ACTIVATION: SIGNS}), "torch")
-    candidate = by_hand(tmp_path / "b", tensors({ACTIVATION: SIGNS * 2}), "torch")
-    first = compare(reference, candidate).first_divergence
-    assert first and set(first.sides) == {"reference", "candidate"}

@@ -89,6 +89,7 @@ TOP_K, MASKED_FILL = "topk", "masked_fill"
 PACK, PAD_PACKED = "_pack_padded_sequence", "_pad_packed_sequence"
 OF_CHOSEN, OF_ALL = "over the chosen", "over all"
 CHOSEN_OF = "_chosen_of"  # the attribute of what topk returned: the tensor, the indices, the axis
+SUMMED = "_summed"  # the attribute of a sum: how many elements it is of
 PACKED = "_packed"  # the attribute of the sizes of packed batches: the number of the call, the lengths
 
 
@@ -98,6 +99,8 @@ def remembered(name: str, number: int, args: tuple, kwargs: Given, result: Any) 
         setattr(result[0], CHOSEN_OF, (args[0] if args else kwargs["input"], result[1], _axis(args, kwargs)))
     elif name == PACK:
         setattr(result[1], PACKED, (number, args[1]))
+    elif name in ("sum", *LOSSES) and isinstance(result, torch.Tensor) and not result.ndim and args:
+        setattr(result, SUMMED, (args[0].numel(),))
     return result
 
 
@@ -239,6 +242,7 @@ def of_average(
         over = args[1] if len(args) > 1 else 0.0  # a number, or a tensor of one
         over = float(over) if not isinstance(over, torch.Tensor) or over.numel() == 1 else 0.0
         is_average = over in counts
+        counts = [*counts, *getattr(args[0], SUMMED, ())]
     else:
         given = {"target": args[0], "reduction": MEAN} if name == MEAN else _given(name, args, kwargs)
         ignored, over = given.get("ignore_index"), given["target"].numel()
@@ -250,9 +254,9 @@ def of_average(
 
 
 def counted(value: Any) -> Iterator[int]:
-    """Yield how many rows and elements a tensor has, and how many a mask chooses."""
+    """Yield how many rows a tensor has, and how many of its elements a mask chooses."""
     if isinstance(value, torch.Tensor) and value.ndim:
-        yield from (len(value), value.numel())
+        yield len(value)
         is_small = value.numel() <= MOST_COUNTED
         if is_small and (value.dtype == torch.bool or bool(((value == 0) | (value == 1)).all())):
             yield int(value.sum())
