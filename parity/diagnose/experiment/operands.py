@@ -99,7 +99,7 @@ def _constant(torch: Parting, keras: Parting, difference: Difference, weights: l
     mine, theirs = torch.constants or (), keras.constants or ()
     if len(mine) != 1 or len(theirs) != 1 or any(RANDOM.search(op.name) for op in (torch, keras)):
         return None
-    are_made = torch.output is mine[0] and keras.output is theirs[0]
+    are_made = torch.output is mine[0] and keras.output is theirs[0] and mine[0].size == theirs[0].size
     are_like = computed(torch.name) == computed(keras.name) in COMPUTED.values()
     are_taken = are_like and bool(torch.shared and keras.shared)
     if not (are_made or are_taken) or any(is_part(each.array, weights) for each in (*mine, *theirs)):

@@ -54,11 +54,13 @@ class Value:
 
     @cached_property
     def is_rounded(self) -> bool:
-        """Return whether float32 holds all numbers exactly, and they are more than a few."""
+        """Return whether float32 holds all numbers exactly, and they are more than a few, and not all whole."""
         if self.array.dtype.kind != "f" or self.is_plain:
             return False
         with np.errstate(over="ignore"):
-            return np.array_equal(self.array, self.array.astype(np.float32), equal_nan=True)
+            return bool(np.any(self.array % 1)) and np.array_equal(
+                self.array, self.array.astype(np.float32), equal_nan=True
+            )
 
     @cached_property
     def typical(self) -> float:

@@ -16,7 +16,8 @@ from parity.results import Cause
 from parity.trace import keys
 from parity.trace.manifest import Trace
 
-NORMALISED, RESCALED, KEPT = "loss.normalisation", "schedule.rate", "gradient.kept"
+NORMALISED, SCALED = "loss.normalisation", "loss.scale"
+RESCALED, KEPT = "schedule.rate", "gradient.kept"
 VARIANCE: Final = "batch_norm.running_variance"
 FEWEST: Final = 4  # channels that tell
 MOST_COUNTED: Final = 256  # elements whose number may be told
@@ -26,7 +27,10 @@ SMALL: Final = 1e-3  # the weight of a part that tells nothing
 
 
 def normalised(asked: Parted, traces: tuple[Trace, Trace]) -> Cause | None:
-    """Return the cause of a loss (of several, their sum) and gradients that all differ by one factor."""
+    """Return the cause of a loss (of several, their sum) and gradients that all differ by one factor.
+
+    Where a step has several losses, the gradients of the others agree.
+    """
     torch, keras = (trace.of_kind("gradient", asked.step) for trace in traces)
     pairs = [(torch[name], keras[name]) for name in torch if name in keras and not name.endswith(keys.EVIDENCE)]
     largest = max((largest_of(mine) for mine, _ in pairs), default=0.0)
@@ -34,15 +38,17 @@ def normalised(asked: Parted, traces: tuple[Trace, Trace]) -> Cause | None:
     loss, theirs = (trace.of_kind("loss", asked.step).get(asked.name) for trace in traces)
     if loss is None or theirs is None:  # one of several in a step
         return None
+    if len(traces[0].of_kind("loss", asked.step)) > 1:
+        pairs = [pair for pair in pairs if not is_times(*pair, 1.0)]
     ratio = float(theirs.sum() / loss.sum()) if loss.any() else 0.0
     number = float(f"{ratio:.6g}")
     if not pairs or number == 1 or any(not is_times(*pair, ratio) for pair in pairs):
         return None
     share = fractions.Fraction(ratio).limit_denominator(MOST_COUNTED)
-    factor = f"{share} times" if abs(float(share) - ratio) <= EXACT * ratio else f"{number:g} times"
+    factor = f"{share} times" if abs(float(share) - ratio) <= EXACT * abs(ratio) else f"{number:g} times"
     whole = "" if theirs.size == loss.size else f", with the sum of the {theirs.size} numbers of the loss"
     evidence = f"keras's loss and all its gradients are {factor} those of torch's{whole}"
-    return Cause(id=NORMALISED, where=asked.where, torch=1.0, keras=number, evidence=evidence)
+    return Cause(id=NORMALISED if ratio > 0 else SCALED, where=asked.where, torch=1.0, keras=number, evidence=evidence)
 
 
 def scheduled(asked: Parted, traces: tuple[Trace, Trace]) -> Cause | None:
