@@ -84,7 +84,7 @@ def without_one_sided(
         for step in _set_later(traces, pair.train.steps):
             hidden.setdefault(keys.step_file(step), set()).add(keys.key("optimizer_state", RATE))
     if any(hidden.values()):
-        reference, candidate = Hiding(reference, hidden), Hiding(candidate, hidden)
+        reference, candidate = without(reference, hidden), without(candidate, hidden)
     listed = {side: list(names) for side, names in alone.items() if names}
     notes = _notes(traces, slots, other_form, any(other_calls.values()), any(waiting.values()), untrained)
     return ComparedTraces(reference, candidate, listed, list(notes))
@@ -169,7 +169,7 @@ def without_losses(trace: Trace) -> Trace:
     losses = {key for listed in files.values() for key in listed if keys.split(key)[0] == "loss"}
     stems = {name.rpartition("/")[2] for name in files}
     kept = {name: [key for key in listed if key not in losses] for name, listed in files.items()}
-    return Hiding(trace, dict.fromkeys(stems, losses)).replaced(files=kept)
+    return without(trace, dict.fromkeys(stems, losses)).replaced(files=kept)
 
 
 def _one_sided(
@@ -185,17 +185,13 @@ def _one_sided(
         yield (reference if any(key in keys_of_run for keys_of_run in reference_keys) else candidate).backend, key
 
 
-class Hiding(Trace):
-    """A trace without some of its tensors; `hidden` are their keys, by the stem of the step."""
+def without(trace: Trace, hidden: dict[str, set[str]]) -> Trace:
+    """Return the trace without some of its tensors; `hidden` are their keys, by the stem of the step."""
 
-    def __init__(self, trace: Trace, hidden: dict[str, set[str]]) -> None:
-        vars(self).update(vars(trace))
-        self._trace, self.hidden = trace, hidden
+    def left(tensors: Tensors, run: str, stem: str, replica: int) -> Tensors:
+        return {key: array for key, array in tensors.items() if key not in hidden.get(stem, ())}
 
-    def open(self, run: str, stem: str, replica: int = 0) -> Tensors:
-        """Return the tensors of one step that are not hidden. Raises TraceError."""
-        hidden = self.hidden.get(stem, set())
-        return {key: array for key, array in self._trace.open(run, stem, replica).items() if key not in hidden}
+    return trace.changed(left)
 
 
 def _listed(trace: Trace, run: str, stem: str) -> list[str]:

@@ -15,6 +15,7 @@ from einops import rearrange
 
 from parity.core.arrays import Array
 from parity.core.errors import UsageError
+from parity.core.groups import by_key
 from parity.pairs.activations.counterparts import (
     Correspondence,
     Counterparts,
@@ -29,11 +30,11 @@ from parity.pairs.activations.modules import module
 from parity.pairs.activations.unequal import fed, match_in_gaps, match_owners
 from parity.pairs.activations.values import Order, Tensor, distance
 from parity.pairs.activations.values import orders as orders_of_axes
-from parity.pairs.call_order import draws
 from parity.pairs.weights.patterns import Shape, reorders, reverse
 from parity.results import Matched
 from parity.runtime.returned import sentences
-from parity.runtime.survey import Module, Survey
+from parity.runtime.survey import Module, Rehearsal, Survey
+from parity.trace.keys import MODEL
 from parity.trace.mapping import Mapping, Match, Matching
 
 Arguments = dict[str, list[Shape]]
@@ -103,9 +104,33 @@ def match_in_order(
     matching = match(*both)
     if len(set(masks)) < len(masks) and matching.torch_alone:
         freely = match(*both, by_masks=False)
-        if orders := draws(freely, torch.rehearsal, keras.rehearsal):
+        if orders := _draws(freely, torch.rehearsal, keras.rehearsal):
             return freely, orders
     return matching, {}
+
+
+def _draws(matching: Matching, torch: Rehearsal, keras: Rehearsal) -> dict[int, list[int]]:
+    """Return torch's masks in the order in which Keras's model draws them, by their size, where that is another order.
+
+    Which of torch's masks is which of Keras's is told by the next tensor that corresponds: two towers of a model may be
+    called in any order. Numbers count the masks of one size in a step.
+    """
+    names = {match.keras: match.torch for match in matching.matches if not match.torch.startswith(MODEL)}
+    orders = {}
+    for size in dict.fromkeys(torch.masks):
+        ours = _next_tensors(torch, {name: name for name in names.values()}, size)
+        theirs = _next_tensors(keras, names, size)
+        if ours != theirs and sorted(ours) == sorted(theirs):
+            numbers = by_key((name, number) for number, name in enumerate(ours))
+            orders[size] = [numbers[name].pop(0) for name in theirs]
+    return orders
+
+
+def _next_tensors(rehearsal: Rehearsal, names: dict[str, str], size: int) -> list[str]:
+    """Return for each mask of a size the tensor, of those that have a name here, that is returned next; "" if none."""
+    known = [(name, rehearsal.behind(key, size) or 0) for key in rehearsal.drawn if (name := names.get(key))]
+    masks = range(rehearsal.masks.count(size))
+    return [next((name for name, before in known if before > number), "") for number in masks]
 
 
 def summary(matching: Matching, alone: dict[str, list[str]] | None = None) -> Matched:
