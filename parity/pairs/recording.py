@@ -7,7 +7,8 @@ certificate keeps of torch's half a light survey, and the inputs' files, beside 
 import itertools
 import math
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping as Named
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +26,7 @@ from parity.pairs.activations.equal import joined
 from parity.pairs.activations.values import excerpt
 from parity.pairs.extent import few
 from parity.pairs.file import PairFile
-from parity.pairs.prepare import Prepared, alone, draw_torch, place, prepare_alone, prepare_keras, survey_torch
+from parity.pairs.prepare import Prepared, draw_torch, place, prepare_keras, run_survey, survey_torch
 from parity.pairs.script_records import FOLDER, VALUES, names_of_steps, read
 from parity.pairs.scripts import completed
 from parity.results import CaseResult, Divergence
@@ -33,8 +34,9 @@ from parity.runtime import resources, survey
 from parity.runtime.job import RUNS, Answer, Job
 from parity.runtime.runner import Worker, both
 from parity.trace import keys
+from parity.trace.keys import MODEL
 from parity.trace.manifest import Trace
-from parity.trace.mapping import PairContext
+from parity.trace.mapping import Entry, Mapping, Match, Matching, PairContext
 from parity.trace.summary import LARGE
 from parity.trace.tensorfile import TensorFile
 
@@ -59,7 +61,7 @@ def recorded_both(
     return both(jobs, resources.in_turn(file.case, size))
 
 
-def failures(answers: Mapping[str, Answer]) -> dict[str, str]:
+def failures(answers: Named[str, Answer]) -> dict[str, str]:
     """Return the messages of the sides that were not recorded."""
     return {side: answer.message for side, answer in answers.items() if answer.status != "done"}
 
@@ -76,6 +78,42 @@ def recorded(
     size = resources.of_pair(survey.read(Path(place(folder, "torch"))))
     resources.check(file.case, size, folder, runs, summarises)
     return backend.do(_job(file, backend.name, folder, context, runs, summarises))
+
+
+def prepare_alone(file: PairFile, backend: Worker, folder: Path) -> PairContext:
+    """Survey Keras's model, of which several sides are compared, and return the context of their recording jobs.
+
+    Raises UsageError and BackendError.
+    """
+    own = Path(place(folder, "keras"))
+    run_survey(file, backend, str(own), PairContext(search=file.search))
+    surveyed, values = survey.read(own), survey.activations(own)
+    floats = (each for each in surveyed.outputs if each.key in values and values[each.key].dtype.kind == "f")
+    trained = next((each for each in floats if not each.module or each.module == MODEL), None)
+    weights = [
+        msgspec.structs.replace(each, constant=not (each.trainable or each.statistic)) for each in surveyed.weights
+    ]
+    rehearsal = msgspec.structs.replace(surveyed.rehearsal, trained=trained)
+    survey.write(own, msgspec.structs.replace(surveyed, rehearsal=rehearsal, weights=weights))
+    return alone(file, own)
+
+
+def alone(file: PairFile, own: Path) -> PairContext:
+    """Return the context of jobs of one framework alone, from its survey; Keras's tensors are their own counterparts.
+
+    Raises TraceError where there is no survey.
+    """
+    surveyed = survey.read(own)
+    if surveyed.side == "torch":
+        return PairContext(search=file.search, survey=str(own))
+    entries = [Entry(torch=[each.name], keras=[each.name], by="name") for each in surveyed.weights]
+    matches = [
+        Match(torch=each.key, keras=each.key, axes=list(range(len(each.shape))), by="weights")
+        for each in surveyed.outputs
+        if each.module not in ("", MODEL)
+    ]
+    mapping, matching = Mapping(entries=entries), Matching(matches=matches)
+    return PairContext(search=file.search, survey=str(own), mapping=mapping, matching=matching)
 
 
 def recorded_script(file: PairFile, backend: Worker, folder: Path, like: Path | None = None) -> Answer:

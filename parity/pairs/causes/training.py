@@ -18,6 +18,7 @@ from parity.config.pair import UNKNOWN, Pair
 from parity.core.arrays import Array
 from parity.core.wording import count
 from parity.diagnose.experiment.causes import CARRIED, KEPT
+from parity.pairs.activations.modules import Surveyed
 from parity.pairs.weights.runs import agrees
 from parity.results import CaseResult, Cause, Divergence
 from parity.runtime.survey import Survey
@@ -233,7 +234,7 @@ def explain_masks(result: CaseResult, torch: Survey, keras: Survey, ours: Tensor
         return
     sides = [sorted(further.elements()) for further in (drawn[0] - drawn[1], drawn[1] - drawn[0])]
     named = [cause for cause in result.causes if cause.id in (UNKNOWN, ORDER) or (_is_one_sided(cause) and all(sides))]
-    if named and agrees(torch, ours, theirs):
+    if named and agrees(Surveyed(torch, ours), theirs):
         values = [
             f"masks for {', '.join(map(str, sizes))} elements" if sizes else "no further masks" for sizes in sides
         ]

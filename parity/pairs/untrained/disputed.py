@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from parity.pairs.activations.modules import Surveyed
 from parity.pairs.extent import few
 from parity.pairs.untrained.built import Built
 from parity.pairs.untrained.random_tables import DISTRIBUTION, LARGEST, USED, Draw, Judge, RandomTable, Sides
@@ -129,10 +130,10 @@ def _decided(proposal: Proposal, disputed: list[Disputed], loaded: Resolved, sol
 
     def matters(each: Disputed) -> bool:
         """Return whether Keras's model returns something else with its own values than with torch's."""
-        values = trials.run(_removed(loaded.mapping, [each]))[1]
-        return not agrees(trials.torch, loaded.values, values)
+        own = trials.run(_removed(loaded.mapping, [each])).values
+        return not agrees(Surveyed(trials.torch.survey, loaded.keras.values), own)
 
-    if trials.agree(loaded.values):
+    if trials.agree(loaded.keras.values):
         scaled = [(each, _removed(loaded.mapping, [each._replace(partial=each.scaled)])) for each in disputed]
         # Those of which Keras's model returns the same with torch's random values at Keras's scale.
         free = [each for each, mapping in scaled if each.scaled and trials.agree_with(mapping)]
@@ -145,7 +146,7 @@ def _decided(proposal: Proposal, disputed: list[Disputed], loaded: Resolved, sol
         mapping = _removed(_kept(_told(loaded.mapping, free, FREE), harmless), own)
         return loaded._replace(mapping=_loaded(replace(mapping, unlike=_by_name(own)), unfilled, unfilled))
     kept = solve(_without(proposal, disputed))
-    if trials.agree(kept.values):
+    if trials.agree(kept.keras.values):
         return kept._replace(mapping=_kept(kept.mapping, disputed))
     own, unfilled = _by_kind(disputed)
     matter = list(filter(matters, unfilled))
