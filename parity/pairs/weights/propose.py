@@ -17,7 +17,7 @@ from parity.pairs.weights.align import align, align_buffers, align_single_weight
 from parity.pairs.weights.left_over import alone, link_tables
 from parity.pairs.weights.links import Ambiguity, Choices, Link, make_link
 from parity.pairs.weights.patterns import IDENTITY
-from parity.pairs.weights.transfer_plans import planned
+from parity.pairs.weights.transfer import planned
 from parity.pairs.weights.units import Order, Unit, positions, units
 from parity.runtime.survey import Survey, Weight
 from parity.trace.mapping import Entry, Mapping, counts, keeps
