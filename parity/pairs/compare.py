@@ -12,8 +12,7 @@ from parity.core.errors import BackendError, UsageError
 from parity.core.wording import count
 from parity.pairs.accepting.suggest import inherent
 from parity.pairs.causes.experiment import Experiment
-from parity.pairs.causes.sources import add_sources
-from parity.pairs.causes.training import explain_masks, explain_mode, explain_states
+from parity.pairs.causes.sources import add_sources, explain_masks, explain_mode, explain_states
 from parity.pairs.extent import hiding, not_run, note_batch_sizes, overridden, unmoved, unnamed
 from parity.pairs.file import PairFile
 from parity.pairs.judge import judged

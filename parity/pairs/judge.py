@@ -13,7 +13,6 @@ from parity.pairs.accepting.expect import apply_expected, drop_held, held, left_
 from parity.pairs.accepting.suggest import INHERENT, inherent, layout, loading, order_of_axes, suggestions
 from parity.pairs.activations.matching import summary
 from parity.pairs.causes import later
-from parity.pairs.causes.averages import name_averages
 from parity.pairs.causes.experiment import Experiment
 from parity.pairs.causes.pair_causes import (
     name_layout,
@@ -22,7 +21,7 @@ from parity.pairs.causes.pair_causes import (
     question_unfilled,
     question_wiring,
 )
-from parity.pairs.causes.training import name_fitted, name_waiting, with_changing_buffers
+from parity.pairs.causes.training import name_averages, name_fitted, name_waiting, with_changing_buffers
 from parity.pairs.equivalence import describe, recorded_by_both
 from parity.pairs.extent import constants, few, gradients, not_run, note_counterparts, schedules, unused
 from parity.pairs.one_form import as_decayed, in_kerass_order, in_torchs_form
