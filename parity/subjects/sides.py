@@ -35,8 +35,8 @@ from parity.pairs.recording import prepare_alone
 from parity.pairs.scripts import completed
 from parity.results import CaseResult, Cause, Report, error_kind, failed
 from parity.runtime import resources, survey
+from parity.runtime.environment import Releases
 from parity.runtime.job import RUNS, Answer, Job
-from parity.runtime.releases import Releases
 from parity.runtime.runner import Runner, Worker, begun, ended
 from parity.subjects import Plan, Subject, in_order, note_environment
 from parity.trace import keys
