@@ -1,5 +1,7 @@
 """Judge two traces; of a pair, name what differs, and apply what its file accepts."""
 
+from collections.abc import Collection
+
 import msgspec
 
 from parity.config.pair import HELD, SEED, UNKNOWN, Expect, Pair
@@ -29,6 +31,7 @@ from parity.results import CaseResult, Divergence, Verdict
 from parity.trace import keys
 from parity.trace.keys import MODEL, plain
 from parity.trace.manifest import Trace
+from parity.trace.mapping import Mapping, Matching
 
 
 def judged(reference: Trace, candidate: Trace, experiment: Experiment | None = None) -> CaseResult:
@@ -49,13 +52,8 @@ def _judged(reference: Trace, candidate: Trace, experiment: Experiment | None = 
     reference, candidate, traces, examination = _without_what_has_no_counterpart(
         in_kerass_order(reference, candidate), candidate, pair, experiment
     )
-    result, matching = examination.result, candidate.manifest.matching
-    result.mapping, result.assumptions = mapping, traces.notes
-    result.not_compared = [*not_run(pair, reference.manifest.modules), *constants(mapping, reference), *unused(mapping)]
-    if matching:
-        result.matched = summary(matching, traces.alone)
-        result.not_compared += matching.not_compared
-    note_counterparts(result, mapping, matching, reference)
+    result = examination.result
+    _say_what_is_compared(result, pair, mapping, traces, candidate.manifest.matching)
     name_pair_causes(examination, mapping, reference, candidate)
     name_averages(result, reference, candidate)
     name_seeds(result, reference, candidate)
@@ -76,11 +74,7 @@ def _judged(reference: Trace, candidate: Trace, experiment: Experiment | None = 
     name_fitted(result, candidate, mapping)
     name_waiting(result, reference, candidate)
     apply_expected(examination, expected, evidence)
-    if result.verdict == "diverged":
-        result.causes = without_followers(result.causes, examination.unequal, result.expected)
-        first = result.first_divergence and plain(result.first_divergence.name)
-        # The user's own come first, and of these what is told of the first divergence.
-        result.causes.sort(key=lambda cause: (cause.id in INHERENT, plain(cause.where) != first))
+    _sort_causes(examination)
     question_unfilled(result, mapping)
     question_wiring(result, mapping)
     if result.first_divergence:
@@ -93,6 +87,27 @@ def _judged(reference: Trace, candidate: Trace, experiment: Experiment | None = 
     return result
 
 
+def _say_what_is_compared(
+    result: CaseResult, pair: Pair, mapping: Mapping, traces: hidden.ComparedTraces, matching: Matching | None
+) -> None:
+    reference = traces.reference
+    result.mapping, result.assumptions = mapping, traces.notes
+    result.not_compared = [*not_run(pair, reference.manifest.modules), *constants(mapping, reference), *unused(mapping)]
+    if matching:
+        result.matched = summary(matching, traces.alone)
+        result.not_compared += matching.not_compared
+    note_counterparts(result, mapping, matching, reference)
+
+
+def _sort_causes(examination: Examined) -> None:
+    """Put the user's own causes first, and of these what is told of the first divergence; leave out what follows."""
+    result = examination.result
+    if result.verdict == "diverged":
+        result.causes = without_followers(result.causes, examination.unequal, result.expected)
+        first = result.first_divergence and plain(result.first_divergence.name)
+        result.causes.sort(key=lambda cause: (cause.id in INHERENT, plain(cause.where) != first))
+
+
 def _without_what_has_no_counterpart(
     reference: Trace, candidate: Trace, pair: Pair, experiment: Experiment | None
 ) -> tuple[Trace, Trace, hidden.ComparedTraces, Examined]:
@@ -100,20 +115,23 @@ def _without_what_has_no_counterpart(
 
     What one side alone has, keeps in another form, or scales is hidden; what first tells so is examined before.
     """
-    traces = hidden.without_one_sided(reference, candidate, pair)
-    examination, notes = examined(traces.reference, traces.candidate), list[str]()
+
+    def compared(slots: Collection[str] = (), apart: Collection[str] = ()) -> tuple[hidden.ComparedTraces, Examined]:
+        traces = hidden.without_one_sided(reference, candidate, pair, slots, apart)
+        return traces, examined(traces.reference, traces.candidate)
+
+    notes = list[str]()
+    traces, examination = compared()
     if _is_loss_scaled(examination, reference, candidate):
         reference, candidate = hidden.without_losses(reference), hidden.without_losses(candidate)
-        traces = hidden.without_one_sided(reference, candidate, pair)
-        examination = examined(traces.reference, traces.candidate)
+        traces, examination = compared()
         traces.notes.append(
             "what the training steps differentiate is scaled on one side, or in other parts: no loss is compared"
         )
     if decayed := as_decayed(examination.unequal, reference, candidate):
         reference, candidate, note = decayed
         notes.append(note)
-        traces = hidden.without_one_sided(reference, candidate, pair)
-        examination = examined(traces.reference, traces.candidate)
+        traces, examination = compared()
     own = pair.train if hidden.has_own_optimizer(pair) else None
     slots = hidden.slots_in_another_form(examination, own.steps) if own else set()
     apart = hidden.with_counterparts_elsewhere(examination, reference, candidate)
@@ -121,14 +139,12 @@ def _without_what_has_no_counterpart(
     if mapping := candidate.manifest.mapping:
         apart |= hidden.undone_flattenings(examination, mapping, reference)
     if slots or apart:
-        traces = hidden.without_one_sided(reference, candidate, pair, slots, apart)
-        examination = examined(traces.reference, traces.candidate)
+        traces, examination = compared(slots, apart)
     # What is hidden may have hidden another name of the same tensor.
     harmless: set[str] = set()
     while experiment and (new := experiment._replace(traces=(reference, candidate)).harmless(examination) - harmless):
         harmless |= new
-        traces = hidden.without_one_sided(reference, candidate, pair, slots, apart | harmless)
-        examination = examined(traces.reference, traces.candidate)
+        traces, examination = compared(slots, apart | harmless)
     if harmless:
         names = few(sorted({keys.split(key)[1] for key in harmless}))
         notes.append(f"{names} of torch: what they return differs, but not what the model makes of it")
