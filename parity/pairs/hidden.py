@@ -176,13 +176,10 @@ def _one_sided(
     reference: Trace, candidate: Trace, stem: str, is_comparable: Callable[[str], bool]
 ) -> Iterator[tuple[str, str]]:
     """Yield side and key of the modules' tensors in a step that are not in every run of both sides."""
-    reference_keys = [set(filter(is_comparable, inner(reference, run, stem))) for run in (HIGH, LOW)]
-    candidate_keys = [set(inner(candidate, run, stem)) for run in (HIGH, LOW)]
-    for key in sorted(
-        reference_keys[0].union(*reference_keys, *candidate_keys)
-        - reference_keys[0].intersection(*reference_keys, *candidate_keys)
-    ):
-        yield (reference if any(key in keys_of_run for keys_of_run in reference_keys) else candidate).backend, key
+    of_reference = [set(filter(is_comparable, inner(reference, run, stem))) for run in (HIGH, LOW)]
+    of_all = [*of_reference, *(set(inner(candidate, run, stem)) for run in (HIGH, LOW))]
+    for key in sorted(of_all[0].union(*of_all) - of_all[0].intersection(*of_all)):
+        yield (reference if any(key in of_run for of_run in of_reference) else candidate).backend, key
 
 
 def without(trace: Trace, hidden: dict[str, set[str]]) -> Trace:

@@ -100,11 +100,9 @@ def measure(runs: Runs, low: str = "float32") -> Spread:
 
 def sign_changes(left: Array, right: Array, least: float = 0.0) -> int:
     """Count the elements that are positive in exactly one of two arrays; ignore those below `least` in both."""
-    total = 0
-    for a, b in blocks(left, right, size=BLOCK // 8):
-        changed = ((a > 0) != (b > 0)) & ((np.abs(a) >= least) | (np.abs(b) >= least))
-        total += int(np.count_nonzero(changed))
-    return total
+    parts = blocks(left, right, size=BLOCK // 8)
+    changed = (((a > 0) != (b > 0)) & ((np.abs(a) >= least) | (np.abs(b) >= least)) for a, b in parts)
+    return sum(map(int, map(np.count_nonzero, changed)))
 
 
 class _AllRuns:

@@ -46,6 +46,10 @@ class Unequal(NamedTuple):
         """Return the parameter that it is, that it belongs to, or whose slot of an optimizer it is."""
         return keys.parameter(self.kind, self.name)
 
+    def divergence(self, reason: str, bits: float | None = None) -> Divergence:
+        """Return it as the first tensor that differs."""
+        return Divergence(self.step, self.kind, self.name, self.replica, bits, reason)
+
 
 class Comparison(NamedTuple):
     """The result of comparing two traces, and the tensors that the diagnosis needs."""
@@ -242,10 +246,11 @@ class _Comparison:
         self.evidence.parted[kind] += verdict.excused > SUBPRECISION
         if verdict.verdict == "match":
             return
-        self.unequal.append(Unequal(step, replica, kind, name, verdict.verdict, self._turn(kind, name)))
+        unequal = Unequal(step, replica, kind, name, verdict.verdict, self._turn(kind, name))
+        self.unequal.append(unequal)
         is_update = self.update is None and kind == keys.UPDATE and verdict.verdict == "diverged"
         if verdict.verdict not in self.first or is_update:
-            divergence = Divergence(step=step, kind=kind, name=name, replica=replica, bits=bits, reason=reason)
+            divergence = unequal.divergence(reason, bits)
             self._describe(divergence, files, verdict.largest)
             self.first.setdefault(verdict.verdict, divergence)
             self.update = divergence if is_update else self.update

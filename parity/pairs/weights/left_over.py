@@ -12,13 +12,12 @@ uses and misses may be the one that was meant: both are then listed, each as a c
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 from parity.pairs.weights import names
 from parity.pairs.weights.links import Link
 from parity.pairs.weights.units import Unit, one_bias
 from parity.runtime.survey import Survey, Weight
-from parity.trace.mapping import Entry, Unplaced
+from parity.trace.mapping import Entry, Mapping, Unplaced
 
 FEW = 3  # up to so many further rows, the part may begin at any of them; of more, it is the first or the last rows
 COMMON = names.HOLDERS | {"embedding"}  # words that tables of different things share
@@ -58,17 +57,11 @@ def _parts(rows: int, wanted: int) -> Iterator[str]:
         yield from (f"{start}:{start + wanted}" for start in range(1, further))
 
 
-class Alone(NamedTuple):
-    """Weights without a counterpart: those that need one, and Keras's own tables and states, unused ones and zeros."""
+def alone(surveys: tuple[Survey, Survey], left: Sequence[Sequence[Weight]], entries: list[Entry]) -> Mapping:
+    """Return the mapping with the weights that are left on both sides, torch's and Keras's, when `entries` map others.
 
-    unplaced: list[Unplaced]
-    fixed: list[str]
-    unused: dict[str, list[str]]
-    still: list[str]
-
-
-def alone(surveys: tuple[Survey, Survey], left: Sequence[Sequence[Weight]], entries: Sequence[Entry]) -> Alone:
-    """Sort the weights that are left on both sides, torch's and Keras's, when `entries` map all others."""
+    Those that need no counterpart are told apart: Keras's own tables and states, unused ones and zeros.
+    """
     torch, keras = surveys
     missed = set(map(_size, left[0]))  # a table or a state of Keras's own has the size of none of these
     fixed = [weight.name for weight in left[1] if weight.fixed and _size(weight) not in missed]
@@ -81,7 +74,8 @@ def alone(surveys: tuple[Survey, Survey], left: Sequence[Sequence[Weight]], entr
     needless = {*still, *unused["torch"], *unused["keras"]}
     needing = [[weight for weight in weights if weight.name not in needless] for weights in left]
     missing = [*_unplaced(surveys, needing, entries), *_unplaced(surveys[::-1], needing[::-1], entries)]
-    return Alone(missing, fixed, {side: found for side, found in unused.items() if found}, still)
+    unused = {side: names for side, names in unused.items() if names}
+    return Mapping(entries=entries, unplaced=missing, constants=fixed, unused=unused, still=still)
 
 
 def _needless(

@@ -190,16 +190,13 @@ def _mapping(torch: Survey, keras: Survey, entries: list[Entry], skipped: list[l
     changing = [weight.name for weight in changing_buffers if weight.name not in torch.rehearsal.counting]
     unplaced[0] = [weight for weight in unplaced[0] if not weight.constant]
     left = alone((torch, keras), unplaced, entries)
-    return Mapping(
-        entries=entries,
+    return replace(
+        left,
         changing=changing,
-        unplaced=left.unplaced,
-        constants=[*(weight.name for weight in buffers if weight.name not in changing), *left.fixed],
+        constants=[*(weight.name for weight in buffers if weight.name not in changing), *left.constants],
         ignored=skipped[0] + skipped[1],
-        unused=left.unused,
-        still=left.still,
         assumptions=[
             *(counts(weight.name) for weight in changing_buffers if weight.name not in changing),
-            *(keeps(name) for name in left.fixed if name in keras.rehearsal.changing),
+            *(keeps(name) for name in left.constants if name in keras.rehearsal.changing),
         ],
     )
