@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import msgspec
+from msgspec.structs import replace
 
 from parity.config.pair import HELD, SEED, SPARSE, SUM, UNKNOWN, Expect
 from parity.core.errors import BackendError, UsageError
@@ -56,7 +56,7 @@ def compared(
     try:
         file = completed(file, backends, folder)
         prepared = prepare(file, {backend.name: backend for backend in backends}, folder)
-        prepared = prepared._replace(context=msgspec.structs.replace(prepared.context, evaluates=evaluates))
+        prepared = prepared._replace(context=replace(prepared.context, evaluates=evaluates))
         # What a file accepts by its size is accepted by the elements, not by sums of them.
         summarises = prepared.torch.is_large and not whole and not file.pair.expect
         answers, result = _recorded(file, backends, folder, prepared, summarises)
@@ -106,8 +106,8 @@ def _look_behind(
         if len(known) + len(unknown) < len(causes) or held <= done or prepared.torch.is_large:
             return
         done = held
-        pair = msgspec.structs.replace(file.pair, expect=[*file.pair.expect, *known])
-        accepting = file._replace(case=msgspec.structs.replace(file.case, model=pair))
+        pair = replace(file.pair, expect=[*file.pair.expect, *known])
+        accepting = file._replace(case=replace(file.case, model=pair))
         again = _held(accepting, backends, folder / f"held{len(done)}", prepared, traces)
         if isinstance(again, str):
             result.not_compared.append(f"what differs behind {' and '.join(sorted(held))}: {again}")

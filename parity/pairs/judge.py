@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-import msgspec
+from msgspec.structs import replace
 
 from parity.config.pair import HELD, SEED, UNKNOWN, Expect, Pair
 from parity.diagnose.diagnosis import Examined, examined, examined_beyond
@@ -182,7 +182,7 @@ def _without_noise(examination: Examined, evidence: Evidence) -> Examined:
     causes = [each for each in examination.result.causes if each.id != UNKNOWN or each.where not in noisy.values()]
     return examination._replace(
         unequal=[tensor for tensor in examination.unequal if tensor not in noisy],
-        result=msgspec.structs.replace(examination.result, causes=causes),
+        result=replace(examination.result, causes=causes),
     )
 
 

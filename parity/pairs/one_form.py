@@ -16,8 +16,8 @@ Where the rate is the same in all steps, both are the same computation: Keras's 
 import itertools
 from collections.abc import Collection, Mapping
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from parity.core.arrays import Array
 from parity.diagnose.solve import APART, multiple
@@ -155,7 +155,7 @@ def as_decayed(unequal: list[Unequal], reference: Trace, candidate: Trace) -> tu
     groups = [made for group in candidate.manifest.training.groups for made in _groups(group, multiples)]
     change = _without_decay(multiples, candidate, reference)
     note = f"the gradient of {first} holds on one side the weight decay that the other's optimizer adds"
-    training = msgspec.structs.replace(candidate.manifest.training, groups=groups)
+    training = replace(candidate.manifest.training, groups=groups)
     return without(reference, late), without(candidate.changed(change, training=training), late), note
 
 
@@ -181,9 +181,7 @@ def in_torchs_form(trace: Trace) -> Trace:
     if not scales or not is_constant or trace.manifest.summarised:
         return trace
     groups = [
-        msgspec.structs.replace(group, settings={**group.settings, "momentum_form": OUTSIDE})
-        if _scale(group)
-        else group
+        replace(group, settings={**group.settings, "momentum_form": OUTSIDE}) if _scale(group) else group
         for group in training.groups
     ]
 
@@ -193,7 +191,7 @@ def in_torchs_form(trace: Trace) -> Trace:
                 tensors[key] = tensors[key] * tensors[key].dtype.type(scale)
         return tensors
 
-    return trace.changed(scaled, training=msgspec.structs.replace(training, groups=groups))
+    return trace.changed(scaled, training=replace(training, groups=groups))
 
 
 def _scale(group: ParameterGroup) -> float:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from parity.config.pair import Ignore
 from parity.core.errors import BackendError, UsageError
@@ -106,7 +107,7 @@ def prepare_keras(
     try:
         first = propose(reference, structure.survey, file.pair, built)
     except UsageError as error:  # by a rule of the user's: what is found without rules helps to write one
-        free = msgspec.structs.replace(file.pair, weights=[], ignore=Ignore())
+        free = replace(file.pair, weights=[], ignore=Ignore())
         raise UnmappedError(str(error), propose(reference, structure.survey, free, built).mapping) from None
     try:
         return _Preparation(file, folder, backend, torch, structure.survey, built).prepared()
@@ -140,7 +141,7 @@ class _Preparation:
         proposal = chosen(self._read_as, self.trials)
         if proposal.mapping.unplaced:
             needless = _needless(self.file, self._backend, self.folder, proposal.mapping)
-            self.keras = msgspec.structs.replace(self.keras, unused=needless.unused, still=needless.still)
+            self.keras = replace(self.keras, unused=needless.unused, still=needless.still)
             proposal = chosen(self._read_as, self.trials)
         unlike = list(unlike_axes(pair, torch, self.keras))
         if proposal.mapping.unplaced:
@@ -150,9 +151,9 @@ class _Preparation:
         resolved = disputed.resolved(proposal, look, self._solve, self.trials)
         survey.write(Path(place(self.folder, "keras")), resolved.keras.survey)
         matching, draws = self._matched(resolved)
-        mapping = msgspec.structs.replace(resolved.mapping, assumptions=[*resolved.mapping.assumptions, *unlike])
+        mapping = replace(resolved.mapping, assumptions=[*resolved.mapping.assumptions, *unlike])
         context = PairContext(search=self.file.search, survey=place(self.folder, "torch"), mapping=mapping)
-        context = msgspec.structs.replace(context, matching=matching, draws=draws)
+        context = replace(context, matching=matching, draws=draws)
         return Prepared(context, torch, resolved.undecided)
 
     def _run(self, mapping: Mapping) -> Surveyed:
@@ -162,7 +163,7 @@ class _Preparation:
             if self.torch.survey.is_large:
                 self._ran.clear()  # what a further run overwrites takes room on the disk for as long as it is mapped
             ran = _survey_keras(self.file, self._backend, self.folder, mapping)
-            rehearsed = msgspec.structs.replace(ran.survey, rehearsal=self.keras.rehearsal)
+            rehearsed = replace(ran.survey, rehearsal=self.keras.rehearsal)
             self._ran[loaded] = ran._replace(survey=rehearsed)
         return self._ran[loaded]
 
@@ -188,7 +189,7 @@ class _Preparation:
         matching = _without_shifted(matching, resolved.mapping)
         if self.file.has_scripts:
             patterns = squeezed(self.torch.values, resolved.keras.values)
-            matching = msgspec.structs.replace(matching, layouts=patterns | matching.layouts)
+            matching = replace(matching, layouts=patterns | matching.layouts)
         trains = self.file.pair.train is not None
         return (in_training(matching, self.torch.survey, resolved.keras.survey) if trains else matching), orders
 
@@ -204,18 +205,18 @@ def _without_shifted(matching: Matching, mapping: Mapping) -> Matching:
         name.rpartition(".")[0] for each in mapping.entries if each.rearrange.startswith(MADE) for name in each.torch
     }
     matches = [
-        msgspec.structs.replace(each, inputs=None) if module(each.torch) in modules else each
+        replace(each, inputs=None) if module(each.torch) in modules else each
         for each in matching.matches
         if module(each.torch) not in made
     ]
     fed = [each for each in matching.fed if each.torch not in modules]
-    return msgspec.structs.replace(matching, matches=matches, fed=fed)
+    return replace(matching, matches=matches, fed=fed)
 
 
 def _unmapped(file: PairFile, proposal: Proposal, hints: list[str]) -> UnmappedError:
     """Return the error on weights without a counterpart, with what was found of the others and what is open there."""
     told = [*proposal.mapping.assumptions, *unresolved(proposal.ambiguities)]
-    mapping = msgspec.structs.replace(proposal.mapping, assumptions=told)
+    mapping = replace(proposal.mapping, assumptions=told)
     complaints = "\n".join([complaint(mapping), *hints])
     return UnmappedError(f"{file.case.name}: weights without a counterpart:\n{complaints}", mapping)
 

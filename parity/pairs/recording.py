@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from parity.config.pair import UNKNOWN
 from parity.config.schema import Case
@@ -57,7 +57,7 @@ def recorded_both(
     resources.check(file.case, size, folder, summarises=summarises)
     context = prepared.context
     jobs = {side: _job(file, side.name, folder, context, RUNS[side.name], summarises) for side in backends}
-    jobs = {side: msgspec.structs.replace(job, whole=list(whole)) for side, job in jobs.items()}
+    jobs = {side: replace(job, whole=list(whole)) for side, job in jobs.items()}
     return both(jobs, resources.in_turn(file.case, size))
 
 
@@ -90,11 +90,9 @@ def prepare_alone(file: PairFile, backend: Worker, folder: Path) -> PairContext:
     surveyed, values = survey.read(own), survey.activations(own)
     floats = (each for each in surveyed.outputs if each.key in values and values[each.key].dtype.kind == "f")
     trained = next((each for each in floats if not each.module or each.module == MODEL), None)
-    weights = [
-        msgspec.structs.replace(each, constant=not (each.trainable or each.statistic)) for each in surveyed.weights
-    ]
-    rehearsal = msgspec.structs.replace(surveyed.rehearsal, trained=trained)
-    survey.write(own, msgspec.structs.replace(surveyed, rehearsal=rehearsal, weights=weights))
+    weights = [replace(each, constant=not (each.trainable or each.statistic)) for each in surveyed.weights]
+    rehearsal = replace(surveyed.rehearsal, trained=trained)
+    survey.write(own, replace(surveyed, rehearsal=rehearsal, weights=weights))
     return alone(file, own)
 
 
@@ -128,15 +126,15 @@ def recorded_script(file: PairFile, backend: Worker, folder: Path, like: Path | 
             shutil.copytree(like / part.relative_to(folder.absolute()), part, dirs_exist_ok=True)
         # In their order, which a trace's case has lost.
         inputs = {name: file.pair.inputs[name] for name in names_of_steps(np.load(batches / VALUES))}
-        model = msgspec.structs.replace(file.pair, inputs=inputs)
-        case = msgspec.structs.replace(file.case, model=model)
+        model = replace(file.pair, inputs=inputs)
+        case = replace(file.case, model=model)
         file = file._replace(case=case, search=[*file.search, str(batches)])
     else:
         file = completed(file, [backend], folder)
         (survey_torch if backend.name == "torch" else prepare_alone)(file, backend, folder)
     context, surveyed = alone(file, own), survey.read(own)
     resources.check(file.case, resources.of_pair(surveyed), folder, keys.RUNS, surveyed.is_large)
-    context = msgspec.structs.replace(context, side=file.sides[0])
+    context = replace(context, side=file.sides[0])
     return backend.do(_job(file, backend.name, folder, context, list(keys.RUNS), surveyed.is_large))
 
 
@@ -170,7 +168,7 @@ def recorded_again(
 def _job(file: PairFile, side: str, folder: Path, context: PairContext, runs: Sequence[str], summarises: bool) -> Job:
     """Return the recording job of one side; torch is the reference, so its job gets no mapping and no matching."""
     if side == "torch":
-        context = msgspec.structs.replace(context, mapping=None, matching=None)
+        context = replace(context, mapping=None, matching=None)
     own = str((folder / side).absolute())
     return Job(case=file.case, runs=list(runs), folder=own, pair=context, summarises=summarises)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from parity.config.schema import Case
 from parity.config.sides import Side
@@ -108,7 +109,7 @@ class Trace:
     def replaced(self, **fields: Any) -> Self:
         """Return the same recording with other fields of its manifest."""
         trace = copy.copy(self)
-        trace.manifest = msgspec.structs.replace(self.manifest, **fields)
+        trace.manifest = replace(self.manifest, **fields)
         trace.case = trace.manifest.case
         return trace
 

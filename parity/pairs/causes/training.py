@@ -14,8 +14,8 @@ from collections.abc import Mapping as Named
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from parity.config.pair import UNKNOWN, Pair
 from parity.core.arrays import Array, Floats
@@ -203,7 +203,7 @@ def with_changing_buffers(mapping: Mapping, reference: Trace) -> Mapping:
     if not changed:
         return mapping
     counter_notes = set(map(counts, changed))
-    return msgspec.structs.replace(
+    return replace(
         mapping,
         constants=[name for name in mapping.constants if name not in changed],
         changing=[*mapping.changing, *changed],

@@ -10,7 +10,7 @@ like it, and a layer that is reproduced already is not tried at all.
 import heapq
 import itertools
 
-import msgspec
+from msgspec.structs import replace
 
 from parity.pairs.activations.counterparts import is_output
 from parity.pairs.activations.modules import SEPARATORS, ancestors
@@ -83,7 +83,7 @@ class _Resolution:
         mapping = self.mapping
         for number, (ambiguity, choice) in enumerate(zip(self.ambiguities, self.chosen, strict=True)):
             by = {"by": "run"} if number in self.decided else {}
-            mapping = exchanged(mapping, [msgspec.structs.replace(entry, **by) for entry in ambiguity.choices[choice]])
+            mapping = exchanged(mapping, [replace(entry, **by) for entry in ambiguity.choices[choice]])
         return mapping
 
     def _decide(self, number: int) -> None:
