@@ -17,12 +17,11 @@ from parity.trace.summary import Summary
 from parity.trace.tensorfile import equal
 from parity.trace.training import Training
 from parity.verdict import kernel
-from parity.verdict.details import Collector, describe, furthest
-from parity.verdict.evidence import Evidence
+from parity.verdict.details import Collector, Evidence
 from parity.verdict.kernel import Runs, Spread
 from parity.verdict.low_runs import LowRuns
 from parity.verdict.rule import SUBPRECISION, VISIBLE, WITNESS, Rule, TensorVerdict
-from parity.verdict.steps import Step, StepTensor, is_whole, steps
+from parity.verdict.steps import Step, StepTensor, describe, furthest, is_whole, steps
 
 FIRST = ("input", "activation", "loss", "gradient")  # the kinds of the forward and backward pass
 FEW = "a few elements of this tensor are further apart in float64 than float32 hides, as their summary shows"
