@@ -59,7 +59,7 @@ def _judged(reference: Trace, candidate: Trace, experiment: Experiment | None = 
     name_seeds(result, reference, candidate)
     expected = held(result, pair.expect, mapping, reference.manifest.training, candidate.manifest.training)
     evidence = Evidence(traces.reference, traces.candidate, examination.unequal)
-    permuted = _permuted(evidence) if result.verdict == "diverged" and not _has_layout(pair, result) else {}
+    permuted = _permuted(evidence, pair, result)
     if any(cause.id == SEED for cause in result.causes):
         experiment = None  # what is called again draws other numbers than these
     if experiment and not permuted:
@@ -80,10 +80,9 @@ def _judged(reference: Trace, candidate: Trace, experiment: Experiment | None = 
     if result.first_divergence:
         result.first_divergence = with_module(result.first_divergence, reference.manifest.classes)
     result.suggestions = [*suggestions(result, list(reference.manifest.modules)), *loading(result, mapping)]
-    if result.verdict == "diverged" and not _has_layout(pair, result) and len(outputs := evidence.outputs()) == 1:
-        result.suggestions += [suggestion for key in outputs for suggestion in layout(key, *outputs[key])]
-        for key, axes in permuted.items():
-            name_layout(result, key, axes)
+    for key, axes in permuted.items() if result.verdict == "diverged" else ():
+        result.suggestions.append(layout(key, axes))
+        name_layout(result, key, axes)
     return result
 
 
@@ -204,15 +203,15 @@ def _whole(examination: Examined, reference: Trace) -> Examined:
     return examination._replace(unequal=unequal)
 
 
-def _has_layout(pair: Pair, result: CaseResult) -> bool:
-    """Return whether the order of axes of the model's outputs is known, from the pair's file or from the layers."""
-    return bool(pair.outputs or (result.matched and result.matched.layouts))
+def _permuted(evidence: Evidence, pair: Pair, result: CaseResult) -> dict[str, str]:
+    """Return the pattern of axes, by key, if Keras's only output has torch's numbers in another order of axes.
 
-
-def _permuted(evidence: Evidence) -> dict[str, str]:
-    """Return the pattern of axes, by key, if Keras's only output has torch's numbers in another order of axes."""
-    outputs = evidence.outputs()
-    patterns = {key: order_of_axes(*sides) for key, sides in outputs.items()} if len(outputs) == 1 else {}
+    Nothing where the pair's file or the layers tell how the model's outputs are laid out.
+    """
+    outputs, is_told = evidence.outputs(), bool(pair.outputs or (result.matched and result.matched.layouts))
+    if result.verdict != "diverged" or is_told or len(outputs) != 1:
+        return {}
+    patterns = {key: order_of_axes(*sides) for key, sides in outputs.items()}
     return {key: pattern for key, pattern in patterns.items() if pattern}
 
 
