@@ -13,7 +13,7 @@ from parity.core.wording import count
 from parity.pairs.accepting.suggest import inherent
 from parity.pairs.causes.experiment import Experiment
 from parity.pairs.causes.sources import add_sources, explain_masks, explain_mode, explain_states
-from parity.pairs.extent import hiding, not_run, note_batch_sizes, overridden, unmoved, unnamed
+from parity.pairs.extent import hiding, not_run, note_batch_sizes, passed_over, unmoved
 from parity.pairs.file import PairFile
 from parity.pairs.judge import judged
 from parity.pairs.prepare import Prepared, place, prepare
@@ -146,7 +146,7 @@ def _complete(
     explain_masks(result, prepared.torch, keras, *(survey.activations(Path(place(folder, side))) for side in RUNS))
     explain_states(result, keras, prepared.context.matching)
     add_sources(result, keras, prepared.context)
-    result.not_compared += [*unnamed(prepared.torch), *overridden(keras), *unmoved(_traces(folder)[0], prepared.torch)]
+    result.not_compared += [*passed_over(prepared.torch, keras), *unmoved(_traces(folder)[0], prepared.torch)]
     if file.pair.keeps_weights:
         result.not_compared += hiding(TensorFile(Path(prepared.context.survey) / survey.WEIGHTS))
     variation = vary(result, file, backends, folder, prepared.context, given_only=not varied)

@@ -73,7 +73,9 @@ def measure(runs: Runs, low: str = "float32") -> Spread:
     """Measure the differences between the runs of a tensor in float64; `low` is the run precision."""
     reduction = partial(_AllRuns, every=stride(runs.reference_high.size), shrinks=2.0 ** (SLACK - gap(low)))
     sizes, reductions = stream(runs, reduction, np.dtype(np.float64))
-    reference, candidate, high, low_runs, reference_error, candidate_error, witness = _joined(sizes)
+    reference, candidate, high, low_runs, reference_error, candidate_error, witness = map(
+        _join, zip(*sizes, strict=True)
+    )
     table = reductions[0].table
     for other in reductions[1:]:
         table.join(other.table)
@@ -223,11 +225,7 @@ def _norm(values: Array, largest: float) -> float:
     return math.sqrt(np.vecdot(rows, rows).sum(dtype=np.float64) + np.vecdot(rest, rest))
 
 
-def _joined(blocks: Iterable[Sequence[_Size]]) -> list[_Size]:
-    """Return the sizes of whole tensors and differences from those of their blocks."""
-    return [_join(sizes) for sizes in zip(*blocks, strict=True)]
-
-
 def _join(sizes: Iterable[_Size]) -> _Size:
+    """Return the size of a whole tensor, or difference, from those of its blocks."""
     largest, norms, same, nans, infinite = zip(*sizes, strict=True)
     return _Size(max(largest), math.hypot(*norms), all(same), sum(nans), sum(infinite))
