@@ -72,10 +72,9 @@ class _Size(NamedTuple):
 def measure(runs: Runs, low: str = "float32") -> Spread:
     """Measure the differences between the runs of a tensor in float64; `low` is the run precision."""
     reduction = partial(_AllRuns, every=stride(runs.reference_high.size), shrinks=2.0 ** (SLACK - gap(low)))
-    sizes, reductions = stream(runs, reduction, np.dtype(np.float64))
-    reference, candidate, high, low_runs, reference_error, candidate_error, witness = map(
-        _join, zip(*sizes, strict=True)
-    )
+    by_block, reductions = stream(runs, reduction, np.dtype(np.float64))
+    sizes = map(_join, zip(*by_block, strict=True))
+    reference, candidate, high, low_runs, reference_error, candidate_error, witness = sizes
     table = reductions[0].table
     for other in reductions[1:]:
         table.join(other.table)
