@@ -141,9 +141,9 @@ def _complete(
 ) -> None:
     """Complete the result with what the surveys tell, and with the comparison on other inputs."""
     result.undecided = prepared.undecided
-    keras = survey.read(Path(place(folder, "keras")))
+    keras = survey.read(place(folder, "keras"))
     explain_mode(result, prepared.torch, keras)
-    explain_masks(result, prepared.torch, keras, *(survey.activations(Path(place(folder, side))) for side in RUNS))
+    explain_masks(result, prepared.torch, keras, *(survey.activations(place(folder, side)) for side in RUNS))
     explain_states(result, keras, prepared.context.matching)
     add_sources(result, keras, prepared.context)
     result.not_compared += [*passed_over(prepared.torch, keras), *unmoved(_traces(folder)[0], prepared.torch)]

@@ -60,7 +60,7 @@ def prepare(file: PairFile, backends: dict[str, Worker], folder: Path) -> Prepar
         structure = _survey_keras(file, backends["keras"], folder, None)
     except BackendError as error:
         wait([reference])  # the next pair must find torch's process idle; a signal interrupts this wait
-        torch = Path(place(folder, "torch"))  # which may explain that Keras's model cannot be called
+        torch = place(folder, "torch")  # which may explain that Keras's model cannot be called
         hints = unlike_axes(file.pair, survey.read(torch)) if (torch / survey.FILE).exists() else ()
         raise BackendError("\n".join([str(error), *hints])) from None
     except UsageError:
@@ -70,9 +70,14 @@ def prepare(file: PairFile, backends: dict[str, Worker], folder: Path) -> Prepar
     return prepare_keras(file, backends["keras"], folder, structure, backends["torch"])
 
 
-def place(folder: Path, side: str) -> str:
+def place(folder: Path, side: str) -> Path:
     """Return the folder of a side's survey, which lies in the folder of its trace."""
-    return str((folder / side / "survey").absolute())
+    return (folder / side / "survey").absolute()
+
+
+def with_survey(file: PairFile, folder: Path, **fields: Any) -> PairContext:
+    """Return the context of a job that needs torch's survey, with further fields of it."""
+    return PairContext(search=file.search, survey=str(place(folder, "torch")), **fields)
 
 
 def survey_torch(file: PairFile, backend: Worker, folder: Path, redraws: bool = False) -> PairContext:
@@ -80,9 +85,8 @@ def survey_torch(file: PairFile, backend: Worker, folder: Path, redraws: bool = 
 
     With `redraws`, large initial values are ones that can be drawn again. Raises UsageError and BackendError.
     """
-    own = place(folder, "torch")
-    run_survey(file, backend, own, PairContext(search=file.search), redraws=redraws)
-    return PairContext(search=file.search, survey=own)
+    run_survey(file, backend, place(folder, "torch"), PairContext(search=file.search), redraws=redraws)
+    return with_survey(file, folder)
 
 
 def prepare_keras(
@@ -95,7 +99,7 @@ def prepare_keras(
 
     Raises UsageError (UnmappedError if a weight has no counterpart) and BackendError.
     """
-    surveyed = Path(place(folder, "torch"))
+    surveyed = place(folder, "torch")
     if not (surveyed / survey.FILE).exists():
         raise UsageError(
             f"{file.case.name}: Keras's model gets its weights from torch's recording, which was expected in "
@@ -103,7 +107,7 @@ def prepare_keras(
         )
     structure = structure or _survey_keras(file, backend, folder, None)
     reference = survey.read(surveyed)
-    built = read(surveyed, Path(place(folder, "keras")))
+    built = read(surveyed, place(folder, "keras"))
     try:
         first = propose(reference, structure.survey, file.pair, built)
     except UsageError as error:  # by a rule of the user's: what is found without rules helps to write one
@@ -130,7 +134,7 @@ class _Preparation:
     ) -> None:
         self.file, self.folder, self.keras, self.built = file, folder, keras, built
         self._backend, self._torch_backend = backend, torch_backend
-        surveyed = Path(place(folder, "torch"))
+        surveyed = place(folder, "torch")
         self.torch = Surveyed(survey.read(surveyed), survey.activations(surveyed))
         self.trials = Trials(self.torch, self._run)
         self._ran: dict[bytes, Surveyed] = {}
@@ -149,11 +153,10 @@ class _Preparation:
         sides, scripts = Sides(torch, self.keras), self.file.has_scripts
         look = functools.partial(disputed.find, sides=sides, built=self.built, draw=self._draw, of_scripts=scripts)
         resolved = disputed.resolved(proposal, look, self._solve, self.trials)
-        survey.write(Path(place(self.folder, "keras")), resolved.keras.survey)
+        survey.write(place(self.folder, "keras"), resolved.keras.survey)
         matching, draws = self._matched(resolved)
         mapping = replace(resolved.mapping, assumptions=[*resolved.mapping.assumptions, *unlike])
-        context = PairContext(search=self.file.search, survey=place(self.folder, "torch"), mapping=mapping)
-        context = replace(context, matching=matching, draws=draws)
+        context = with_survey(self.file, self.folder, mapping=mapping, matching=matching, draws=draws)
         return Prepared(context, torch, resolved.undecided)
 
     def _run(self, mapping: Mapping) -> Surveyed:
@@ -223,7 +226,7 @@ def _unmapped(file: PairFile, proposal: Proposal, hints: list[str]) -> UnmappedE
 
 def draw_torch(file: PairFile, backend: Worker, folder: Path) -> None:
     """Record what torch's builder gives with other seeds to what it does not train, for Keras's half to be prepared."""
-    first = survey.built(Path(place(folder, "torch")))
+    first = survey.built(place(folder, "torch"))
     if first:
         _draw(file, backend, folder, disputed.FEW, [])
         masks = changed([first, *survey.drawn(_drawn(folder, "torch", []))])
@@ -237,36 +240,34 @@ def _draw(file: PairFile, backend: Worker | None, folder: Path, further: int, na
     if not backend:
         return
     seeds = [file.case.seed + number for number in range(1, further + 1)]
-    context = PairContext(search=file.search, survey=place(folder, "torch"))
-    run_survey(file, backend, str(_drawn(folder, backend.name, names)), context, seeds=seeds, tables=list(names))
+    own = _drawn(folder, backend.name, names)
+    run_survey(file, backend, own, with_survey(file, folder), seeds=seeds, tables=list(names))
 
 
 def _drawn(folder: Path, side: str, names: Sequence[str]) -> Path:
     """Return the folder of what a side's builder gives with other seeds: many to tensors by name, or a few to all."""
-    return Path(place(folder, side)) / ("many_seeds" if names else "few_seeds")
+    return place(folder, side) / ("many_seeds" if names else "few_seeds")
 
 
 def _needless(file: PairFile, backend: Worker, folder: Path, mapping: Mapping) -> Survey:
     """Return a survey of Keras's model that tells which weights change nothing, as some have no counterpart."""
     own = place(folder, "keras_unused")
-    context = PairContext(search=file.search, survey=place(folder, "torch"))
     alone = [weight.name for weight in mapping.unplaced if weight.side == "keras"]
-    run_survey(file, backend, own, context, needless=alone)
-    return survey.read(Path(own))
+    run_survey(file, backend, own, with_survey(file, folder), needless=alone)
+    return survey.read(own)
 
 
 def _survey_keras(file: PairFile, backend: Worker, folder: Path, mapping: Mapping | None) -> Surveyed:
     """Survey Keras's model; with a mapping, after a forward pass with torch's weights."""
-    context = PairContext(search=file.search, survey=place(folder, "torch"), mapping=mapping)
     own = place(folder, "keras")
-    run_survey(file, backend, own, context)
-    return Surveyed(survey.read(Path(own)), survey.activations(Path(own)))
+    run_survey(file, backend, own, with_survey(file, folder, mapping=mapping))
+    return Surveyed(survey.read(own), survey.activations(own))
 
 
-def run_survey(file: PairFile, backend: Worker, own: str, context: PairContext, **fields: Any) -> None:
+def run_survey(file: PairFile, backend: Worker, own: Path, context: PairContext, **fields: Any) -> None:
     """Run a survey into a folder, with further fields of its job. Raises UsageError and BackendError."""
-    Path(own).mkdir(parents=True, exist_ok=True)
-    answer = backend.do(SurveyJob(case=file.case, folder=own, pair=context, **fields))
+    own.mkdir(parents=True, exist_ok=True)
+    answer = backend.do(SurveyJob(case=file.case, folder=str(own), pair=context, **fields))
     if answer.status == "usage":
         raise UsageError(f"{file.case.name}: {answer.message}")
     if answer.status == "error":

@@ -26,7 +26,7 @@ from parity.pairs.activations.equal import joined
 from parity.pairs.activations.values import excerpt
 from parity.pairs.extent import few
 from parity.pairs.file import PairFile
-from parity.pairs.prepare import Prepared, draw_torch, place, prepare_keras, run_survey, survey_torch
+from parity.pairs.prepare import Prepared, draw_torch, place, prepare_keras, run_survey, survey_torch, with_survey
 from parity.pairs.script_records import FOLDER, VALUES, names_of_steps, read
 from parity.pairs.scripts import completed
 from parity.results import CaseResult, Divergence
@@ -75,7 +75,7 @@ def recorded(
         draw_torch(file, backend, folder)
     else:
         context = prepare_keras(file, backend, folder).context
-    size = resources.of_pair(survey.read(Path(place(folder, "torch"))))
+    size = resources.of_pair(survey.read(place(folder, "torch")))
     resources.check(file.case, size, folder, runs, summarises)
     return backend.do(_job(file, backend.name, folder, context, runs, summarises))
 
@@ -85,8 +85,8 @@ def prepare_alone(file: PairFile, backend: Worker, folder: Path) -> PairContext:
 
     Raises UsageError and BackendError.
     """
-    own = Path(place(folder, "keras"))
-    run_survey(file, backend, str(own), PairContext(search=file.search))
+    own = place(folder, "keras")
+    run_survey(file, backend, own, PairContext(search=file.search))
     surveyed, values = survey.read(own), survey.activations(own)
     floats = (each for each in surveyed.outputs if each.key in values and values[each.key].dtype.kind == "f")
     trained = next((each for each in floats if not each.module or each.module == MODEL), None)
@@ -120,7 +120,7 @@ def recorded_script(file: PairFile, backend: Worker, folder: Path, like: Path | 
     It begins with the weights, and trains on the batches, of an earlier recording in the folder `like`, or with its
     own. Raises UsageError, TraceError and BackendError.
     """
-    own, batches = Path(place(folder, backend.name)), folder.absolute() / FOLDER / backend.name
+    own, batches = place(folder, backend.name), folder.absolute() / FOLDER / backend.name
     if like:
         for part in (own, batches):
             shutil.copytree(like / part.relative_to(folder.absolute()), part, dirs_exist_ok=True)
@@ -161,7 +161,7 @@ def recorded_again(
     file: PairFile, torch: Worker, folder: Path, own: Path, runs: list[str], summarises: bool = False
 ) -> Answer:
     """Record torch's side again, into `own`, from the survey that is in `folder`."""
-    context = PairContext(search=file.search, survey=place(folder, "torch"))
+    context = with_survey(file, folder)
     return torch.do(Job(case=file.case, runs=runs, folder=str(own.absolute()), pair=context, summarises=summarises))
 
 
