@@ -10,7 +10,7 @@ Module and weight names are the framework's own: with dots in torch, with slashe
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from parity.runtime.returned import Path as Keys
 from parity.runtime.returned import Returned
 from parity.trace import keys, validate
 from parity.trace.summary import Summary
-from parity.trace.tensorfile import DTYPES, TensorFile, Writer
+from parity.trace.tensorfile import TensorFile, Writer
 
 LARGEST = 1 << 26  # bytes that survey.json may have
 LARGE = 1 << 25  # weights from which on a model is large
@@ -280,12 +280,18 @@ class Pass:
         self._writer.close()
 
 
-class Initial(TensorFile):
+class Initial(Mapping[str, Floats]):
     """The initial weights of both sides, by torch's names, as float64; each is read from the file on access."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder / WEIGHTS)
-        self.entries = {name: each for name, each in self.entries.items() if DTYPES[each.dtype].kind == "f"}
+        self._file = TensorFile(folder / WEIGHTS)
+        self._names = [name for name, array in self._file.items() if array.dtype.kind == "f"]
 
     def __getitem__(self, name: str) -> Floats:
-        return super().__getitem__(name).astype(np.float64)
+        return np.asarray(self._file[name]).astype(np.float64)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
