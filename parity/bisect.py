@@ -30,7 +30,7 @@ from parity.core.wording import count, listed
 from parity.pairs.file import PairFile
 from parity.report import ci, output, terminal
 from parity.results import CaseResult, Report, Result
-from parity.runtime.releases import Releases
+from parity.runtime.environment import Releases
 from parity.subjects.sides import Versions
 
 EPILOG = """Exit status: 0 both versions compute the same; 1 a version differs, or nothing could be decided; 2 a flag, a

@@ -14,7 +14,7 @@ from slow import sampled
 from parity.pairs import file
 from parity.pairs.compare import compared
 from parity.pairs.vary.outcome import OTHER_BATCHES
-from parity.report.pairs import coverage_lines
+from parity.report.words import coverage_lines
 from parity.results import CaseResult
 
 MODELS = Path(__file__).parent / "variations"

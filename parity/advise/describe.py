@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 from parity.advise.model import FLOAT, FREE, LONG, Block, Branch, Cost, LinearPair, Model, Shape, Tensor
 from parity.config import schema, weights
-from parity.config.models import Perceptron
 from parity.core.errors import UsageError
 from parity.data.batches import Dataset
 
@@ -61,7 +60,7 @@ def _linear(shapes: Shapes, name: str, inputs: int, outputs: int) -> Block:
     return Block(of(shapes, name), linear(inputs, outputs), (Tensor(outputs),))
 
 
-def _perceptron(model: Perceptron, shapes: Shapes) -> tuple[Block, Block]:
+def _perceptron(model: schema.Perceptron, shapes: Shapes) -> tuple[Block, Block]:
     first = _linear(shapes, "linear1", model.inputs, model.hidden)
     return first, _linear(shapes, "linear2", model.hidden, model.outputs)
 

@@ -140,7 +140,7 @@ def recorded(
     model, batch = described(Trace(folder / "torch"))
     data = msgspec.structs.replace(file.case.data, batch=batch)
     case = msgspec.structs.replace(file.case, model=PairModel(blocks=len(model.blocks)), data=data)
-    return case, model, Trace(folder / "keras").manifest.context(file.search, place(folder, "torch"))
+    return case, model, Trace(folder / "keras").manifest.context(file.search, str(place(folder, "torch")))
 
 
 def described(trace: Trace) -> tuple[Model, int]:

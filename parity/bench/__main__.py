@@ -192,7 +192,7 @@ def _compared(
         return result, None
     traces = [Trace(folder / case.name / side) for side in ("torch", "keras")]
     note_environment(traces, report)
-    return result, traces[1].manifest.context(file.search, place(folder / case.name, "torch"))
+    return result, traces[1].manifest.context(file.search, str(place(folder / case.name, "torch")))
 
 
 def _trainings(args: argparse.Namespace, case: Case) -> Iterator[tuple[str, Mode, Case]]:

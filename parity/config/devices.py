@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from parity.config import schema
@@ -70,7 +70,7 @@ def why_no_baseline(case: Case) -> str:
 
 def baseline(case: Case) -> Case:
     """Return the same training on one device, without accumulation: each batch is computed at once."""
-    return msgspec.structs.replace(case, name=f"{case.name.partition('/')[0]}/single", strategy="single", **UNUSED)
+    return replace(case, name=f"{case.name.partition('/')[0]}/single", strategy="single", **UNUSED)
 
 
 Indices = NDArray[np.int64]

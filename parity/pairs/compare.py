@@ -5,16 +5,15 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import msgspec
+from msgspec.structs import replace
 
 from parity.config.pair import HELD, SEED, SPARSE, SUM, UNKNOWN, Expect
 from parity.core.errors import BackendError, UsageError
 from parity.core.wording import count
 from parity.pairs.accepting.suggest import inherent
 from parity.pairs.causes.experiment import Experiment
-from parity.pairs.causes.sources import add_sources
-from parity.pairs.causes.training import explain_masks, explain_mode, explain_states
-from parity.pairs.extent import hiding, not_run, note_batch_sizes, overridden, unmoved, unnamed
+from parity.pairs.causes.sources import add_sources, explain_masks, explain_mode, explain_states
+from parity.pairs.extent import hiding, not_run, note_batch_sizes, passed_over, unmoved
 from parity.pairs.file import PairFile
 from parity.pairs.judge import judged
 from parity.pairs.prepare import Prepared, place, prepare
@@ -57,7 +56,7 @@ def compared(
     try:
         file = completed(file, backends, folder)
         prepared = prepare(file, {backend.name: backend for backend in backends}, folder)
-        prepared = prepared._replace(context=msgspec.structs.replace(prepared.context, evaluates=evaluates))
+        prepared = prepared._replace(context=replace(prepared.context, evaluates=evaluates))
         # What a file accepts by its size is accepted by the elements, not by sums of them.
         summarises = prepared.torch.is_large and not whole and not file.pair.expect
         answers, result = _recorded(file, backends, folder, prepared, summarises)
@@ -75,29 +74,22 @@ def compared(
         result = CaseResult(case=file.case.name, verdict="error", reason=reason)
         result.error, result.mapping = error_kind(answers.values()), prepared.context.mapping
     else:
-        traces = _traces(folder)
-        result = result or judged(*traces, Experiment(file, backends, folder, prepared.context, traces))
-        _look_behind(result, file, backends, folder, prepared, traces)
-        _complete(result, file, backends, folder, prepared, varied)
+        experiment = Experiment(file, backends, folder, prepared.context, _traces(folder))
+        result = result or judged(*experiment.traces, experiment)
+        _look_behind(result, experiment, prepared)
+        _complete(result, experiment, prepared, varied)
     result.seconds = {name: round(answer.seconds, 3) for name, answer in answers.items()}
     return result
 
 
-def _look_behind(
-    result: CaseResult,
-    file: PairFile,
-    backends: Sequence[Worker],
-    folder: Path,
-    prepared: Prepared,
-    traces: tuple[Trace, Trace],
-) -> None:
+def _look_behind(result: CaseResult, experiment: Experiment, prepared: Prepared) -> None:
     """Add what else differs behind causes that hide later ones and that runs can be held to (HELD).
 
     Causes that are unknown are looked for there too: a difference that such a cause has made has none of its own.
     Both sides, or torch's alone, are recorded once more, as if the file accepted these causes, and the inherent ones;
     and again, where behind these there are other such causes.
     """
-    done: set[str] = set()
+    file, done = experiment.file, set[str]()
     while True:
         causes = result.causes
         seeds = [Expect(cause=SEED, where=cause.where, reason="held") for cause in causes if cause.id == SEED]
@@ -107,9 +99,9 @@ def _look_behind(
         if len(known) + len(unknown) < len(causes) or held <= done or prepared.torch.is_large:
             return
         done = held
-        pair = msgspec.structs.replace(file.pair, expect=[*file.pair.expect, *known])
-        accepting = file._replace(case=msgspec.structs.replace(file.case, model=pair))
-        again = _held(accepting, backends, folder / f"held{len(done)}", prepared, traces)
+        pair = replace(file.pair, expect=[*file.pair.expect, *known])
+        accepting = file._replace(case=replace(file.case, model=pair))
+        again = _held(experiment._replace(file=accepting), experiment.folder / f"held{len(done)}", prepared)
         if isinstance(again, str):
             result.not_compared.append(f"what differs behind {' and '.join(sorted(held))}: {again}")
             return
@@ -123,10 +115,9 @@ def _look_behind(
         result.causes[:0], result.suggestions[:0] = again.causes, again.suggestions
 
 
-def _held(
-    file: PairFile, backends: Sequence[Worker], folder: Path, prepared: Prepared, traces: tuple[Trace, Trace]
-) -> CaseResult | str:
+def _held(experiment: Experiment, folder: Path, prepared: Prepared) -> CaseResult | str:
     """Record what a file's causes change of the runs, and compare them; return why a side fails, if one does."""
+    file, backends, traces = experiment.file, experiment.backends, experiment.traces
     if file.pair.accepts(SUM):  # of the weights that torch's runs hold, which are trained no more
         prepared = prepare(file, {backend.name: backend for backend in backends}, folder)
     is_both = any(map(file.pair.accepts, (SEED, SUM, SPARSE)))
@@ -134,23 +125,22 @@ def _held(
     if missing := failures(recorded_both(file, moved, folder, prepared, summarises=False)):
         return "; ".join(f"{side}: {message}" for side, message in missing.items())
     own = Trace(folder / "torch"), Trace(folder / "keras") if is_both else traces[1].replaced(case=file.case)
-    return judged(*own, Experiment(file, backends, folder.parent, prepared.context, own))
+    return judged(*own, experiment._replace(context=prepared.context, traces=own))
 
 
-def _complete(
-    result: CaseResult, file: PairFile, backends: Sequence[Worker], folder: Path, prepared: Prepared, varied: bool
-) -> None:
+def _complete(result: CaseResult, experiment: Experiment, prepared: Prepared, varied: bool) -> None:
     """Complete the result with what the surveys tell, and with the comparison on other inputs."""
+    file, backends, folder, context, traces = experiment
     result.undecided = prepared.undecided
-    keras = survey.read(Path(place(folder, "keras")))
+    keras = survey.read(place(folder, "keras"))
     explain_mode(result, prepared.torch, keras)
-    explain_masks(result, prepared.torch, keras, *(survey.activations(Path(place(folder, side))) for side in RUNS))
-    explain_states(result, keras, prepared.context.matching)
-    add_sources(result, keras, prepared.context)
-    result.not_compared += [*unnamed(prepared.torch), *overridden(keras), *unmoved(_traces(folder)[0], prepared.torch)]
+    explain_masks(result, prepared.torch, keras, *(survey.activations(place(folder, side)) for side in RUNS))
+    explain_states(result, keras, context.matching)
+    add_sources(result, keras, context)
+    result.not_compared += [*passed_over(prepared.torch, keras), *unmoved(traces[0], prepared.torch)]
     if file.pair.keeps_weights:
-        result.not_compared += hiding(TensorFile(Path(prepared.context.survey) / survey.WEIGHTS))
-    variation = vary(result, file, backends, folder, prepared.context, given_only=not varied)
+        result.not_compared += hiding(TensorFile(Path(context.survey) / survey.WEIGHTS))
+    variation = vary(result, file, backends, folder, context, given_only=not varied)
     variation = variation or later_batch(result, file)
     if variation:
         of_its_own = folder / "varied"

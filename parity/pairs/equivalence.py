@@ -142,7 +142,7 @@ def recorded_by_both(reference: Trace, candidate: Trace) -> tuple[Trace, Trace]:
             ]
             names |= {key for key in set().union(*shapes) if len({of_side.get(key) for of_side in shapes}) > 1}
     if any(hiding.values()):
-        reference, candidate = hidden.Hiding(reference, hiding), hidden.Hiding(candidate, hiding)
+        reference, candidate = hidden.without(reference, hiding), hidden.without(candidate, hiding)
     if not all(trace.manifest.training.returns_loss for trace in traces):
         return hidden.without_losses(reference), hidden.without_losses(candidate)
     return reference, candidate

@@ -95,14 +95,12 @@ def unused(mapping: Mapping) -> list[str]:
     return [*apart, *([_alone("keras", mapping.still, zeros)] if mapping.still else [])]
 
 
-def unnamed(torch: Survey) -> list[str]:
-    """Say which tensors torch's model returns that [outputs] does not name."""
-    return [f"not named in [outputs], and not compared: {few(torch.unnamed)}"] if torch.unnamed else []
-
-
-def overridden(keras: Survey) -> list[str]:
-    """Say which methods of Keras's model are the user's own and are not run."""
-    return [f"keras's model has its own {', '.join(keras.overridden)}: not run"] if keras.overridden else []
+def passed_over(torch: Survey, keras: Survey) -> Iterator[str]:
+    """Say which tensors of torch's model [outputs] does not name, and which own methods of Keras's are not run."""
+    if torch.unnamed:
+        yield f"not named in [outputs], and not compared: {few(torch.unnamed)}"
+    if keras.overridden:
+        yield f"keras's model has its own {', '.join(keras.overridden)}: not run"
 
 
 def hiding(weights: Named[str, Array]) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from parity.config import cases, schema
 from parity.config.pair import UNUSED, Pair, PairInput, PairOutput
@@ -58,8 +58,8 @@ class PairFile(NamedTuple):
         """Return the pair without [train] and the inputs of its loss, and with other values of these fields."""
         pair = self.pair
         inputs = {name: given for name, given in pair.inputs.items() if not (pair.train and name in pair.loss_inputs)}
-        model = msgspec.structs.replace(pair, **{"train": None, "inputs": inputs} | changed)
-        return self._replace(case=msgspec.structs.replace(self.case, model=model, steps=NO_STEPS))
+        model = replace(pair, **{"train": None, "inputs": inputs} | changed)
+        return self._replace(case=replace(self.case, model=model, steps=NO_STEPS))
 
 
 def load(path: Path, overrides: Sequence[str] = (), sides: Sequence[str] = (), **fields: Any) -> PairFile:
@@ -183,7 +183,7 @@ def _case(where: str, name: Any, table: Table, fields: Table) -> schema.Case:
     if not train:
         return case
     optimizer = OPTIMIZERS[train.optimizer](learning_rate=train.learning_rate)
-    return msgspec.structs.replace(case, steps=train.steps, loss=schema.Loss(kind=train.loss), optimizer=optimizer)
+    return replace(case, steps=train.steps, loss=schema.Loss(kind=train.loss), optimizer=optimizer)
 
 
 def _with_scripts(where: str, table: Table) -> Table:

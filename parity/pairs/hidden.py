@@ -84,7 +84,7 @@ def without_one_sided(
         for step in _set_later(traces, pair.train.steps):
             hidden.setdefault(keys.step_file(step), set()).add(keys.key("optimizer_state", RATE))
     if any(hidden.values()):
-        reference, candidate = Hiding(reference, hidden), Hiding(candidate, hidden)
+        reference, candidate = without(reference, hidden), without(candidate, hidden)
     listed = {side: list(names) for side, names in alone.items() if names}
     notes = _notes(traces, slots, other_form, any(other_calls.values()), any(waiting.values()), untrained)
     return ComparedTraces(reference, candidate, listed, list(notes))
@@ -169,33 +169,26 @@ def without_losses(trace: Trace) -> Trace:
     losses = {key for listed in files.values() for key in listed if keys.split(key)[0] == "loss"}
     stems = {name.rpartition("/")[2] for name in files}
     kept = {name: [key for key in listed if key not in losses] for name, listed in files.items()}
-    return Hiding(trace, dict.fromkeys(stems, losses)).replaced(files=kept)
+    return without(trace, dict.fromkeys(stems, losses)).replaced(files=kept)
 
 
 def _one_sided(
     reference: Trace, candidate: Trace, stem: str, is_comparable: Callable[[str], bool]
 ) -> Iterator[tuple[str, str]]:
     """Yield side and key of the modules' tensors in a step that are not in every run of both sides."""
-    reference_keys = [set(filter(is_comparable, inner(reference, run, stem))) for run in (HIGH, LOW)]
-    candidate_keys = [set(inner(candidate, run, stem)) for run in (HIGH, LOW)]
-    for key in sorted(
-        reference_keys[0].union(*reference_keys, *candidate_keys)
-        - reference_keys[0].intersection(*reference_keys, *candidate_keys)
-    ):
-        yield (reference if any(key in keys_of_run for keys_of_run in reference_keys) else candidate).backend, key
+    of_reference = [set(filter(is_comparable, inner(reference, run, stem))) for run in (HIGH, LOW)]
+    of_all = [*of_reference, *(set(inner(candidate, run, stem)) for run in (HIGH, LOW))]
+    for key in sorted(of_all[0].union(*of_all) - of_all[0].intersection(*of_all)):
+        yield (reference if any(key in of_run for of_run in of_reference) else candidate).backend, key
 
 
-class Hiding(Trace):
-    """A trace without some of its tensors; `hidden` are their keys, by the stem of the step."""
+def without(trace: Trace, hidden: dict[str, set[str]]) -> Trace:
+    """Return the trace without some of its tensors; `hidden` are their keys, by the stem of the step."""
 
-    def __init__(self, trace: Trace, hidden: dict[str, set[str]]) -> None:
-        vars(self).update(vars(trace))
-        self._trace, self.hidden = trace, hidden
+    def left(tensors: Tensors, run: str, stem: str, replica: int) -> Tensors:
+        return {key: array for key, array in tensors.items() if key not in hidden.get(stem, ())}
 
-    def open(self, run: str, stem: str, replica: int = 0) -> Tensors:
-        """Return the tensors of one step that are not hidden. Raises TraceError."""
-        hidden = self.hidden.get(stem, set())
-        return {key: array for key, array in self._trace.open(run, stem, replica).items() if key not in hidden}
+    return trace.changed(left)
 
 
 def _listed(trace: Trace, run: str, stem: str) -> list[str]:

@@ -1,6 +1,8 @@
 """Judge two traces; of a pair, name what differs, and apply what its file accepts."""
 
-import msgspec
+from collections.abc import Collection
+
+from msgspec.structs import replace
 
 from parity.config.pair import HELD, SEED, UNKNOWN, Expect, Pair
 from parity.diagnose.diagnosis import Examined, examined, examined_beyond
@@ -12,9 +14,7 @@ from parity.pairs.accepting.evidence import Evidence
 from parity.pairs.accepting.expect import apply_expected, drop_held, held, left_over
 from parity.pairs.accepting.suggest import INHERENT, inherent, layout, loading, order_of_axes, suggestions
 from parity.pairs.activations.matching import summary
-from parity.pairs.call_order import in_kerass_order
 from parity.pairs.causes import later
-from parity.pairs.causes.averages import name_averages
 from parity.pairs.causes.experiment import Experiment
 from parity.pairs.causes.pair_causes import (
     name_layout,
@@ -23,14 +23,15 @@ from parity.pairs.causes.pair_causes import (
     question_unfilled,
     question_wiring,
 )
-from parity.pairs.causes.training import name_fitted, name_waiting, with_changing_buffers
+from parity.pairs.causes.training import name_averages, name_fitted, name_waiting, with_changing_buffers
 from parity.pairs.equivalence import describe, recorded_by_both
 from parity.pairs.extent import constants, few, gradients, not_run, note_counterparts, schedules, unused
-from parity.pairs.optimizer_forms import as_decayed, in_torchs_form
+from parity.pairs.one_form import as_decayed, in_kerass_order, in_torchs_form
 from parity.results import CaseResult, Divergence, Verdict
 from parity.trace import keys
 from parity.trace.keys import MODEL, plain
 from parity.trace.manifest import Trace
+from parity.trace.mapping import Mapping, Matching
 
 
 def judged(reference: Trace, candidate: Trace, experiment: Experiment | None = None) -> CaseResult:
@@ -51,19 +52,14 @@ def _judged(reference: Trace, candidate: Trace, experiment: Experiment | None = 
     reference, candidate, traces, examination = _without_what_has_no_counterpart(
         in_kerass_order(reference, candidate), candidate, pair, experiment
     )
-    result, matching = examination.result, candidate.manifest.matching
-    result.mapping, result.assumptions = mapping, traces.notes
-    result.not_compared = [*not_run(pair, reference.manifest.modules), *constants(mapping, reference), *unused(mapping)]
-    if matching:
-        result.matched = summary(matching, traces.alone)
-        result.not_compared += matching.not_compared
-    note_counterparts(result, mapping, matching, reference)
+    result = examination.result
+    _say_what_is_compared(result, pair, mapping, traces, candidate.manifest.matching)
     name_pair_causes(examination, mapping, reference, candidate)
     name_averages(result, reference, candidate)
     name_seeds(result, reference, candidate)
     expected = held(result, pair.expect, mapping, reference.manifest.training, candidate.manifest.training)
     evidence = Evidence(traces.reference, traces.candidate, examination.unequal)
-    permuted = _permuted(evidence) if result.verdict == "diverged" and not _has_layout(pair, result) else {}
+    permuted = _permuted(evidence, pair, result)
     if any(cause.id == SEED for cause in result.causes):
         experiment = None  # what is called again draws other numbers than these
     if experiment and not permuted:
@@ -78,21 +74,37 @@ def _judged(reference: Trace, candidate: Trace, experiment: Experiment | None = 
     name_fitted(result, candidate, mapping)
     name_waiting(result, reference, candidate)
     apply_expected(examination, expected, evidence)
-    if result.verdict == "diverged":
-        result.causes = without_followers(result.causes, examination.unequal, result.expected)
-        first = result.first_divergence and plain(result.first_divergence.name)
-        # The user's own come first, and of these what is told of the first divergence.
-        result.causes.sort(key=lambda cause: (cause.id in INHERENT, plain(cause.where) != first))
+    _sort_causes(examination)
     question_unfilled(result, mapping)
     question_wiring(result, mapping)
     if result.first_divergence:
         result.first_divergence = with_module(result.first_divergence, reference.manifest.classes)
     result.suggestions = [*suggestions(result, list(reference.manifest.modules)), *loading(result, mapping)]
-    if result.verdict == "diverged" and not _has_layout(pair, result) and len(outputs := evidence.outputs()) == 1:
-        result.suggestions += [suggestion for key in outputs for suggestion in layout(key, *outputs[key])]
-        for key, axes in permuted.items():
-            name_layout(result, key, axes)
+    for key, axes in permuted.items() if result.verdict == "diverged" else ():
+        result.suggestions.append(layout(key, axes))
+        name_layout(result, key, axes)
     return result
+
+
+def _say_what_is_compared(
+    result: CaseResult, pair: Pair, mapping: Mapping, traces: hidden.ComparedTraces, matching: Matching | None
+) -> None:
+    reference = traces.reference
+    result.mapping, result.assumptions = mapping, traces.notes
+    result.not_compared = [*not_run(pair, reference.manifest.modules), *constants(mapping, reference), *unused(mapping)]
+    if matching:
+        result.matched = summary(matching, traces.alone)
+        result.not_compared += matching.not_compared
+    note_counterparts(result, mapping, matching, reference)
+
+
+def _sort_causes(examination: Examined) -> None:
+    """Put the user's own causes first, and of these what is told of the first divergence; leave out what follows."""
+    result = examination.result
+    if result.verdict == "diverged":
+        result.causes = without_followers(result.causes, examination.unequal, result.expected)
+        first = result.first_divergence and plain(result.first_divergence.name)
+        result.causes.sort(key=lambda cause: (cause.id in INHERENT, plain(cause.where) != first))
 
 
 def _without_what_has_no_counterpart(
@@ -102,20 +114,23 @@ def _without_what_has_no_counterpart(
 
     What one side alone has, keeps in another form, or scales is hidden; what first tells so is examined before.
     """
-    traces = hidden.without_one_sided(reference, candidate, pair)
-    examination, notes = examined(traces.reference, traces.candidate), list[str]()
+
+    def compared(slots: Collection[str] = (), apart: Collection[str] = ()) -> tuple[hidden.ComparedTraces, Examined]:
+        traces = hidden.without_one_sided(reference, candidate, pair, slots, apart)
+        return traces, examined(traces.reference, traces.candidate)
+
+    notes = list[str]()
+    traces, examination = compared()
     if _is_loss_scaled(examination, reference, candidate):
         reference, candidate = hidden.without_losses(reference), hidden.without_losses(candidate)
-        traces = hidden.without_one_sided(reference, candidate, pair)
-        examination = examined(traces.reference, traces.candidate)
+        traces, examination = compared()
         traces.notes.append(
             "what the training steps differentiate is scaled on one side, or in other parts: no loss is compared"
         )
     if decayed := as_decayed(examination.unequal, reference, candidate):
         reference, candidate, note = decayed
         notes.append(note)
-        traces = hidden.without_one_sided(reference, candidate, pair)
-        examination = examined(traces.reference, traces.candidate)
+        traces, examination = compared()
     own = pair.train if hidden.has_own_optimizer(pair) else None
     slots = hidden.slots_in_another_form(examination, own.steps) if own else set()
     apart = hidden.with_counterparts_elsewhere(examination, reference, candidate)
@@ -123,14 +138,12 @@ def _without_what_has_no_counterpart(
     if mapping := candidate.manifest.mapping:
         apart |= hidden.undone_flattenings(examination, mapping, reference)
     if slots or apart:
-        traces = hidden.without_one_sided(reference, candidate, pair, slots, apart)
-        examination = examined(traces.reference, traces.candidate)
+        traces, examination = compared(slots, apart)
     # What is hidden may have hidden another name of the same tensor.
     harmless: set[str] = set()
     while experiment and (new := experiment._replace(traces=(reference, candidate)).harmless(examination) - harmless):
         harmless |= new
-        traces = hidden.without_one_sided(reference, candidate, pair, slots, apart | harmless)
-        examination = examined(traces.reference, traces.candidate)
+        traces, examination = compared(slots, apart | harmless)
     if harmless:
         names = few(sorted({keys.split(key)[1] for key in harmless}))
         notes.append(f"{names} of torch: what they return differs, but not what the model makes of it")
@@ -168,7 +181,7 @@ def _without_noise(examination: Examined, evidence: Evidence) -> Examined:
     causes = [each for each in examination.result.causes if each.id != UNKNOWN or each.where not in noisy.values()]
     return examination._replace(
         unequal=[tensor for tensor in examination.unequal if tensor not in noisy],
-        result=msgspec.structs.replace(examination.result, causes=causes),
+        result=replace(examination.result, causes=causes),
     )
 
 
@@ -190,15 +203,15 @@ def _whole(examination: Examined, reference: Trace) -> Examined:
     return examination._replace(unequal=unequal)
 
 
-def _has_layout(pair: Pair, result: CaseResult) -> bool:
-    """Return whether the order of axes of the model's outputs is known, from the pair's file or from the layers."""
-    return bool(pair.outputs or (result.matched and result.matched.layouts))
+def _permuted(evidence: Evidence, pair: Pair, result: CaseResult) -> dict[str, str]:
+    """Return the pattern of axes, by key, if Keras's only output has torch's numbers in another order of axes.
 
-
-def _permuted(evidence: Evidence) -> dict[str, str]:
-    """Return the pattern of axes, by key, if Keras's only output has torch's numbers in another order of axes."""
-    outputs = evidence.outputs()
-    patterns = {key: order_of_axes(*sides) for key, sides in outputs.items()} if len(outputs) == 1 else {}
+    Nothing where the pair's file or the layers tell how the model's outputs are laid out.
+    """
+    outputs, is_told = evidence.outputs(), bool(pair.outputs or (result.matched and result.matched.layouts))
+    if result.verdict != "diverged" or is_told or len(outputs) != 1:
+        return {}
+    patterns = {key: order_of_axes(*sides) for key, sides in outputs.items()}
     return {key: pattern for key, pattern in patterns.items() if pattern}
 
 

@@ -7,12 +7,13 @@ certificate keeps of torch's half a light survey, and the inputs' files, beside 
 import itertools
 import math
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping as Named
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from parity.config.pair import UNKNOWN
 from parity.config.schema import Case
@@ -25,7 +26,7 @@ from parity.pairs.activations.equal import joined
 from parity.pairs.activations.values import excerpt
 from parity.pairs.extent import few
 from parity.pairs.file import PairFile
-from parity.pairs.prepare import Prepared, alone, draw_torch, place, prepare_alone, prepare_keras, survey_torch
+from parity.pairs.prepare import Prepared, draw_torch, place, prepare_keras, run_survey, survey_torch, with_survey
 from parity.pairs.script_records import FOLDER, VALUES, names_of_steps, read
 from parity.pairs.scripts import completed
 from parity.results import CaseResult, Divergence
@@ -33,8 +34,9 @@ from parity.runtime import resources, survey
 from parity.runtime.job import RUNS, Answer, Job
 from parity.runtime.runner import Worker, both
 from parity.trace import keys
+from parity.trace.keys import MODEL
 from parity.trace.manifest import Trace
-from parity.trace.mapping import PairContext
+from parity.trace.mapping import Entry, Mapping, Match, Matching, PairContext
 from parity.trace.summary import LARGE
 from parity.trace.tensorfile import TensorFile
 
@@ -55,11 +57,11 @@ def recorded_both(
     resources.check(file.case, size, folder, summarises=summarises)
     context = prepared.context
     jobs = {side: _job(file, side.name, folder, context, RUNS[side.name], summarises) for side in backends}
-    jobs = {side: msgspec.structs.replace(job, whole=list(whole)) for side, job in jobs.items()}
+    jobs = {side: replace(job, whole=list(whole)) for side, job in jobs.items()}
     return both(jobs, resources.in_turn(file.case, size))
 
 
-def failures(answers: Mapping[str, Answer]) -> dict[str, str]:
+def failures(answers: Named[str, Answer]) -> dict[str, str]:
     """Return the messages of the sides that were not recorded."""
     return {side: answer.message for side, answer in answers.items() if answer.status != "done"}
 
@@ -73,9 +75,43 @@ def recorded(
         draw_torch(file, backend, folder)
     else:
         context = prepare_keras(file, backend, folder).context
-    size = resources.of_pair(survey.read(Path(place(folder, "torch"))))
+    size = resources.of_pair(survey.read(place(folder, "torch")))
     resources.check(file.case, size, folder, runs, summarises)
     return backend.do(_job(file, backend.name, folder, context, runs, summarises))
+
+
+def prepare_alone(file: PairFile, backend: Worker, folder: Path) -> PairContext:
+    """Survey Keras's model, of which several sides are compared, and return the context of their recording jobs.
+
+    Raises UsageError and BackendError.
+    """
+    own = place(folder, "keras")
+    run_survey(file, backend, own, PairContext(search=file.search))
+    surveyed, values = survey.read(own), survey.activations(own)
+    floats = (each for each in surveyed.outputs if each.key in values and values[each.key].dtype.kind == "f")
+    trained = next((each for each in floats if not each.module or each.module == MODEL), None)
+    weights = [replace(each, constant=not (each.trainable or each.statistic)) for each in surveyed.weights]
+    rehearsal = replace(surveyed.rehearsal, trained=trained)
+    survey.write(own, replace(surveyed, rehearsal=rehearsal, weights=weights))
+    return alone(file, own)
+
+
+def alone(file: PairFile, own: Path) -> PairContext:
+    """Return the context of jobs of one framework alone, from its survey; Keras's tensors are their own counterparts.
+
+    Raises TraceError where there is no survey.
+    """
+    surveyed = survey.read(own)
+    if surveyed.side == "torch":
+        return PairContext(search=file.search, survey=str(own))
+    entries = [Entry(torch=[each.name], keras=[each.name], by="name") for each in surveyed.weights]
+    matches = [
+        Match(torch=each.key, keras=each.key, axes=list(range(len(each.shape))), by="weights")
+        for each in surveyed.outputs
+        if each.module not in ("", MODEL)
+    ]
+    mapping, matching = Mapping(entries=entries), Matching(matches=matches)
+    return PairContext(search=file.search, survey=str(own), mapping=mapping, matching=matching)
 
 
 def recorded_script(file: PairFile, backend: Worker, folder: Path, like: Path | None = None) -> Answer:
@@ -84,21 +120,21 @@ def recorded_script(file: PairFile, backend: Worker, folder: Path, like: Path | 
     It begins with the weights, and trains on the batches, of an earlier recording in the folder `like`, or with its
     own. Raises UsageError, TraceError and BackendError.
     """
-    own, batches = Path(place(folder, backend.name)), folder.absolute() / FOLDER / backend.name
+    own, batches = place(folder, backend.name), folder.absolute() / FOLDER / backend.name
     if like:
         for part in (own, batches):
             shutil.copytree(like / part.relative_to(folder.absolute()), part, dirs_exist_ok=True)
         # In their order, which a trace's case has lost.
         inputs = {name: file.pair.inputs[name] for name in names_of_steps(np.load(batches / VALUES))}
-        model = msgspec.structs.replace(file.pair, inputs=inputs)
-        case = msgspec.structs.replace(file.case, model=model)
+        model = replace(file.pair, inputs=inputs)
+        case = replace(file.case, model=model)
         file = file._replace(case=case, search=[*file.search, str(batches)])
     else:
         file = completed(file, [backend], folder)
         (survey_torch if backend.name == "torch" else prepare_alone)(file, backend, folder)
     context, surveyed = alone(file, own), survey.read(own)
     resources.check(file.case, resources.of_pair(surveyed), folder, keys.RUNS, surveyed.is_large)
-    context = msgspec.structs.replace(context, side=file.sides[0])
+    context = replace(context, side=file.sides[0])
     return backend.do(_job(file, backend.name, folder, context, list(keys.RUNS), surveyed.is_large))
 
 
@@ -125,14 +161,14 @@ def recorded_again(
     file: PairFile, torch: Worker, folder: Path, own: Path, runs: list[str], summarises: bool = False
 ) -> Answer:
     """Record torch's side again, into `own`, from the survey that is in `folder`."""
-    context = PairContext(search=file.search, survey=place(folder, "torch"))
+    context = with_survey(file, folder)
     return torch.do(Job(case=file.case, runs=runs, folder=str(own.absolute()), pair=context, summarises=summarises))
 
 
 def _job(file: PairFile, side: str, folder: Path, context: PairContext, runs: Sequence[str], summarises: bool) -> Job:
     """Return the recording job of one side; torch is the reference, so its job gets no mapping and no matching."""
     if side == "torch":
-        context = msgspec.structs.replace(context, mapping=None, matching=None)
+        context = replace(context, mapping=None, matching=None)
     own = str((folder / side).absolute())
     return Job(case=file.case, runs=list(runs), folder=own, pair=context, summarises=summarises)
 

@@ -43,7 +43,7 @@ def read(file: PairFile, root: Path, folder: Path) -> Port | None:
     """Return what a comparison of the pair has left in `folder`; None if it failed."""
     with suppress(TraceError):
         context = Trace(folder / "keras").manifest.context(file.search)
-        return Port(root, file, survey.read(Path(place(folder, "keras"))), context)
+        return Port(root, file, survey.read(place(folder, "keras")), context)
     return None
 
 

@@ -116,8 +116,8 @@ class _Guilty:
         self.module, _, number = first.name.partition("#")
         self.leaf = int(number or 0)
         self.traces = {side: Trace(folder / side) for side in ("torch", "keras")}
-        self.surveys = {side: survey.read(Path(place(folder, side))) for side in self.traces}
-        self.initial = TensorFile(Path(place(folder, "torch")) / survey.WEIGHTS)
+        self.surveys = {side: survey.read(place(folder, side)) for side in self.traces}
+        self.initial = TensorFile(place(folder, "torch") / survey.WEIGHTS)
         matching = self.traces["keras"].manifest.matching
         matches = [each for each in matching.matches if each.torch == first.name] if matching else []
         if not matches or self.module not in self.traces["torch"].manifest.modules:

@@ -1,16 +1,19 @@
 """The report on a terminal: a table with one row per case, then the details of what failed."""
 
 import io
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TextIO
 
 from rich.table import Table
 from rich.text import Text
 
 from parity.core.groups import grouped
-from parity.core.wording import count, fitted, listed
-from parity.report import pairs, words
+from parity.core.wording import agree, count, fitted, listed
+from parity.pairs.weights import show as weights
+from parity.report import words
 from parity.report.output import Console, show_layouts
 from parity.report.words import COLOURS, extent_line, sides_in_words
 from parity.results import ELSEWHERE, RANKING, CaseResult, Check, Divergence, LayoutCheck, Report, Side
@@ -69,7 +72,7 @@ class Printed:
         console = self.console
         for case in report.cases:
             _explain(case, console)
-            pairs.show(case, console)
+            show_pair(case, console)
             if case.layout and case.layout.sides and self._layouts:
                 show_layouts(case.case, case.layout.sides, console)
         counts = ", ".join(f"{number} {verdict}" for verdict, number in report.summary.items() if number)
@@ -145,7 +148,7 @@ def text(case: CaseResult) -> str:
     file = io.StringIO()
     console = Console(file, PIPE_WIDTH)
     _explain(case, console)
-    pairs.suggest(case, console)
+    _suggest(case, console)
     return file.getvalue().strip("\n")
 
 
@@ -203,7 +206,7 @@ def _explain(case: CaseResult, console: Console) -> None:
         if case.reason and case.reason not in printed:
             console.print(f"  {case.reason}")  # not folded: that of an error may end with a command to be copied
         _causes(case, console)
-        pairs.show_repairs(case, console)
+        _repairs(case, console)
         _explain_devices(case, console)
     for finding in words.findings(case):
         console.print()
@@ -249,3 +252,48 @@ def _side(side: Side, index: list[int]) -> str:
     low, high, mean = ("-" if number is None else f"{number:z.6g}" for number in numbers)
     at = "" if side.value is None else f", at {index} {side.value:z.17g}"
     return f"{side.dtype}{side.shape} min {low}, max {high}, mean {mean}{at}"
+
+
+def show_pair(case: CaseResult, console: Console) -> None:
+    """Print what only pairs have: remarks, suggestions, the mapping of weights; for a built-in case print nothing."""
+    remarks = list(words.remarks(case))
+    if remarks:
+        console.print(f"\n{case.case}:")
+    for remark in remarks:
+        console.fold(f"  {remark}")
+    _suggest(case, console)
+    if case.mapping:
+        console.print(f"\nweights of {case.case}:\n{weights.table(case.mapping)}")
+    if case.mapping and case.mapping.entries:
+        rules = weights.as_toml(case.mapping)
+        console.print(f"\nthe same as [[weights]] rules, to copy into the pair file and edit:\n\n{rules}")
+
+
+def _suggest(case: CaseResult, console: Console) -> None:
+    """Print the sections that accept the differences with a known cause, to be added to the pair file."""
+    for suggestion in case.suggestions:
+        console.print()
+        console.fold(f"  {suggestion.why}; add to the pair file (or let --accept add it):")
+        console.print(f"\n{suggestion.toml}", soft_wrap=True, end="")
+
+
+def _repairs(case: CaseResult, console: Console) -> None:
+    """Print what the scripts of a reproduction said, and each edit of a repair with what came of it."""
+    for line in case.reproduced:
+        console.print(f"  reproduced: {line}")
+    repair = case.repair
+    if repair is None:
+        return
+    for edit in repair.edits:
+        outcome = "accepted" if edit.accepted else f"refused: {edit.why}"
+        console.print(f"  repair: {edit.cause} at {edit.where}, {edit.file}:{edit.line}: {outcome}")
+        console.print(f"    - {edit.before}")
+        console.print(f"    + {edit.after}")
+    for line in repair.left:
+        console.print(f"  repair: {line}")
+    outcome = f"no edit was accepted, and {repair.file} is empty"
+    if number := sum(edit.accepted for edit in repair.edits):
+        it, there = agree(number, "it"), "" if Path(repair.root) == Path.cwd() else f" in {repair.root}"
+        edits, patch = count(number, "edit"), f"patch -p1 < {shlex.quote(repair.file)}"
+        outcome = f"{repair.verdict} with {edits}; to make {it}{there}, {patch}"
+    console.print(f"  repair: {outcome}")

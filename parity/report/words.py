@@ -1,13 +1,19 @@
-"""The sentences that reports share: the verdict, the next thing to do, how much was compared, what each side does."""
+"""The sentences that reports share: the verdict, the next thing to do, how much was compared, what each side does.
+
+And those on pairs alone: what was matched, promoted, assumed and accepted, the variations of the inputs, and the
+branches that no input reached.
+"""
 
 import re
+import textwrap
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from parity.config.pair import UNNAMED
-from parity.core.wording import count
+from parity.core.groups import by_key
+from parity.core.wording import count, listed
 from parity.details import Verdict
-from parity.results import CaseResult, Cause, Divergence, Finding, Report
+from parity.results import RANKING, CaseResult, Cause, Divergence, Finding, Report, Variation
 from parity.trace.keys import STAY_ROUNDED, Words, in_words, key
 from parity.verdict.low_runs import NOISE
 
@@ -23,6 +29,9 @@ VERDICTS = {
 MARKS, COLOURS, MEANINGS = ({verdict: said[at] for verdict, said in VERDICTS.items()} for at in range(3))
 BITS = re.compile(r" bits, \d+ needed$")
 WORST: tuple[Verdict, ...] = ("diverged", "error", "inconclusive", "subprecision")  # from what needs a reader most
+MOST_NAMES = 6  # names that a list of tensors or modules prints at most
+LONGEST = 100  # characters of a variation's reason; the first failing one's is also the pair's, and printed in full
+FEW_NAMES = 3  # names of variations or branches; the JSON has all of them
 
 
 def headline(report: Report) -> str:
@@ -165,3 +174,57 @@ def not_compared(case: CaseResult) -> list[str]:
         lines.append(f"{side} computed less than float64 in its high run in {', '.join(names)}")
     lines += [f"not promoted to float64: {note}" for note in case.lifted if STAY_ROUNDED in note]
     return [*lines, *case.not_compared]
+
+
+def remarks(case: CaseResult) -> Iterator[str]:
+    """Yield the remarks on a pair, a line each, without what its reason says."""
+    if matched := case.matched:
+        rules = ", ".join(f"{number} by {rule}" for rule, number in matched.by.items())
+        yield f"{count(matched.matched, 'activation')} matched{f' ({rules})' if rules else ''}"
+        for side, keys in (("torch", matched.torch_alone), ("keras", matched.keras_alone)):
+            if keys:
+                yield f"{len(keys)} only in {side}: {listed(keys, MOST_NAMES)}"
+        for name, layout in matched.layouts.items():
+            yield f"output {name} by its layers or the inputs: {layout}"
+    for what, names in (
+        ("the model computes these in lower precision; promoted to float64 in the high run", case.lifted),
+        ("modules whose weights could not be told apart; matched in the order of execution", case.undecided),
+    ):
+        if names:
+            yield f"{what}: {listed(names, MOST_NAMES)}"
+    yield from (f"assumed: {sentence}" for sentence in case.assumptions if sentence not in case.reason)
+    yield from (sentence for sentence in case.not_compared if sentence not in case.reason)
+    for (name, reason), where in by_key(((cause.id, cause.reason), cause.where) for cause in case.expected).items():
+        yield f"accepted: {name} at {listed(where, MOST_NAMES)}: {reason}"
+    yield from coverage_lines(case)
+
+
+def coverage_lines(case: CaseResult) -> Iterator[str]:
+    """Yield a line that counts the variations, one for each that failed, and one for the coverage of branches.
+
+    The variation that the case's reason names has no line of its own.
+    """
+    if case.variations:
+        yield from _variations(case.variations, case.reason)
+    if case.coverage:
+        line = f"coverage: {case.coverage.reached} of {count(case.coverage.of, 'branch')}"
+        missed = by_key((branch.branch, branch.where) for branch in case.coverage.branches if not branch.reached)
+        places = ", ".join(f"{kind} at {listed(where, FEW_NAMES)}" for kind, where in missed.items())
+        yield f"{line}; not reached: {places}" if missed else line
+
+
+def _variations(variations: list[Variation], reason_of_case: str) -> Iterator[str]:
+    if [variation.name for variation in variations] == ["all"]:
+        yield f"no variations: {variations[0].skipped}"
+        return
+    counts = Counter(variation.verdict for variation in variations)
+    parts = [f"{counts[verdict]} {verdict}" for verdict in RANKING if counts[verdict]]
+    if left := [variation for variation in variations if variation.verdict == "skipped"]:
+        by_reason = by_key((variation.skipped, variation.name) for variation in left)
+        reasons = "; ".join(f"{listed(names, FEW_NAMES)}: {reason}" for reason, names in by_reason.items())
+        parts.append(f"{len(left)} left out ({reasons})")
+    yield f"{count(len(variations), 'variation')}: {', '.join(parts)}"
+    for variation in variations:
+        if variation.verdict in RANKING[2:] and f" {variation.name}: " not in reason_of_case:
+            reason = textwrap.shorten(variation.reason, LONGEST, placeholder=" ...")
+            yield f"  {variation.name}: {variation.verdict}: {reason}"

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from parity.config import weights
 from parity.config.schema import Case
@@ -204,7 +205,7 @@ class Program(NamedTuple):
 
 def plain_run(case: Case, steps: int, rank: Rank, folder: str) -> Run:
     """Return the run of so many steps of a built-in case whose recorders note the samples and nothing else."""
-    case = msgspec.structs.replace(case, steps=steps)
+    case = replace(case, steps=steps)
     data = Dataset(case)
     silent = recorders(Job(case=case, runs=[], folder=folder), "", rank, data)
     return Run(case, case.precision, weights.initial(case), data, silent, watch=False, fault="")

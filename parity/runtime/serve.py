@@ -23,6 +23,7 @@ from typing import NoReturn, TextIO, TypeVar
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from parity.core import program
 from parity.core.errors import BackendError, MissingError, UsageError, printable
@@ -183,6 +184,6 @@ def _is_full(error: BaseException | None) -> bool:
 
 
 def _say(answers: TextIO, answer: Answer) -> None:
-    answer = msgspec.structs.replace(answer, message=printable(answer.message))
+    answer = replace(answer, message=printable(answer.message))
     answers.write(msgspec.json.encode(answer).decode() + "\n")
     answers.flush()

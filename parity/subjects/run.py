@@ -148,7 +148,7 @@ class UserPair(Subject):
         """
         if not golden:
             return recorded(self.file, side, folder, summarises=summarises)
-        survey = Path(place(golden / self.case.name, "torch"))
+        survey = place(golden / self.case.name, "torch")
         if not survey.is_dir():
             raise TraceError(
                 f"{survey}: not found, and {side.name} starts from the weights in it; record torch's golden trace first"

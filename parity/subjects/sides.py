@@ -30,12 +30,13 @@ from parity.core.errors import BackendError, MissingError, UsageError
 from parity.pairs.compare import compared
 from parity.pairs.file import PairFile
 from parity.pairs.judge import judged
-from parity.pairs.prepare import prepare, prepare_alone, survey_torch
+from parity.pairs.prepare import prepare, survey_torch
+from parity.pairs.recording import prepare_alone
 from parity.pairs.scripts import completed
 from parity.results import CaseResult, Cause, Report, error_kind, failed
 from parity.runtime import resources, survey
+from parity.runtime.environment import Releases
 from parity.runtime.job import RUNS, Answer, Job
-from parity.runtime.releases import Releases
 from parity.runtime.runner import Runner, Worker, begun, ended
 from parity.subjects import Plan, Subject, in_order, note_environment
 from parity.trace import keys

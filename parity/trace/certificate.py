@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 import numpy as np
 import xxhash
+from msgspec.structs import replace
 
 from parity.core.errors import TraceError, UsageError
 from parity.core.wording import count
@@ -105,7 +106,7 @@ def write(folder: Path, file: Path, head: Head) -> int:
                 with archive.open(entry, "w", force_zip64=True) as stored:
                     stored.write(path.read_bytes())
         content = draft.read_bytes()
-        text = msgspec.structs.replace(head, digest=_digest(head, content))
+        text = replace(head, digest=_digest(head, content))
         whole = _text(text) + content
         if len(whole) > LARGEST:
             raise UsageError(
@@ -126,7 +127,7 @@ def _text(head: Head) -> bytes:
 
 
 def _digest(head: Head, content: bytes) -> str:
-    digest = xxhash.xxh3_128(_text(msgspec.structs.replace(head, digest="")))
+    digest = xxhash.xxh3_128(_text(replace(head, digest="")))
     digest.update(content)
     return digest.hexdigest()
 

@@ -8,10 +8,12 @@ a folder without a manifest is a recording that did not finish.
 import copy
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from parity.config.schema import Case
 from parity.config.sides import Side
@@ -26,6 +28,7 @@ from parity.trace.training import Training
 
 SCHEMA = 1
 Tensors = dict[str, Array]
+Change = Callable[[Tensors, str, str, int], Tensors]  # of what a run holds of a step, by its stem, for a replica
 Part = TypeVar("Part", bound=msgspec.Struct)
 FILE = re.compile(r"(low|high|witness)/rank-(0|[1-9][0-9]{0,5})/(initial|step-([0-9]{6}|[1-9][0-9]{6,11}))")
 LARGEST = 64_000_000  # bytes that a manifest may have; that of a large model's training has a few million
@@ -106,9 +109,13 @@ class Trace:
     def replaced(self, **fields: Any) -> Self:
         """Return the same recording with other fields of its manifest."""
         trace = copy.copy(self)
-        trace.manifest = msgspec.structs.replace(self.manifest, **fields)
+        trace.manifest = replace(self.manifest, **fields)
         trace.case = trace.manifest.case
         return trace
+
+    def changed(self, change: Change, **fields: Any) -> "Trace":
+        """Return the same recording with other tensors, as `change` returns them, and other fields of its manifest."""
+        return _Changed(self, change, fields)
 
     def whole(self) -> Self:
         """Return the same recording without the tensors of which it holds only summaries."""
@@ -181,6 +188,18 @@ class Trace:
         held = {key: written[aliases.get(key, key)] for key in listed}
         kept = self._has_summaries
         return held if kept else {key: each for key, each in held.items() if not isinstance(each, Summary)}
+
+
+class _Changed(Trace):
+    """A recording whose tensors are changed when they are opened."""
+
+    def __init__(self, trace: Trace, change: Change, fields: dict[str, Any]) -> None:
+        vars(self).update(vars(trace.replaced(**fields)))
+        self._trace, self._change = trace, change
+
+    def open(self, run: str, stem: str, replica: int = 0) -> Tensors:
+        """Return the tensors of one step, changed. Raises TraceError."""
+        return self._change(self._trace.open(run, stem, replica), run, stem, replica)
 
 
 def _unusable(path: Path, why: str) -> TraceError:

@@ -5,8 +5,8 @@ Compared are replica 0's gradients, updates, parameters, buffers and optimizer s
 which is computed from the losses of its parts.
 """
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from parity.config.devices import baseline, why_no_baseline
 from parity.config.schema import Case
@@ -136,7 +136,7 @@ def _check(single: Trace, trace: Trace) -> None:
 
 def _alone(case: Case) -> Case:
     """Return the case without the fields in which the two may differ."""
-    return msgspec.structs.replace(baseline(case), name="", devices=1)
+    return replace(baseline(case), name="", devices=1)
 
 
 def _spread(case: Case) -> str:

@@ -72,8 +72,9 @@ class _Size(NamedTuple):
 def measure(runs: Runs, low: str = "float32") -> Spread:
     """Measure the differences between the runs of a tensor in float64; `low` is the run precision."""
     reduction = partial(_AllRuns, every=stride(runs.reference_high.size), shrinks=2.0 ** (SLACK - gap(low)))
-    sizes, reductions = stream(runs, reduction, np.dtype(np.float64))
-    reference, candidate, high, low_runs, reference_error, candidate_error, witness = _joined(sizes)
+    by_block, reductions = stream(runs, reduction, np.dtype(np.float64))
+    sizes = map(_join, zip(*by_block, strict=True))
+    reference, candidate, high, low_runs, reference_error, candidate_error, witness = sizes
     table = reductions[0].table
     for other in reductions[1:]:
         table.join(other.table)
@@ -100,11 +101,9 @@ def measure(runs: Runs, low: str = "float32") -> Spread:
 
 def sign_changes(left: Array, right: Array, least: float = 0.0) -> int:
     """Count the elements that are positive in exactly one of two arrays; ignore those below `least` in both."""
-    total = 0
-    for a, b in blocks(left, right, size=BLOCK // 8):
-        changed = ((a > 0) != (b > 0)) & ((np.abs(a) >= least) | (np.abs(b) >= least))
-        total += int(np.count_nonzero(changed))
-    return total
+    parts = blocks(left, right, size=BLOCK // 8)
+    changed = (((a > 0) != (b > 0)) & ((np.abs(a) >= least) | (np.abs(b) >= least)) for a, b in parts)
+    return sum(map(int, map(np.count_nonzero, changed)))
 
 
 class _AllRuns:
@@ -225,11 +224,7 @@ def _norm(values: Array, largest: float) -> float:
     return math.sqrt(np.vecdot(rows, rows).sum(dtype=np.float64) + np.vecdot(rest, rest))
 
 
-def _joined(blocks: Iterable[Sequence[_Size]]) -> list[_Size]:
-    """Return the sizes of whole tensors and differences from those of their blocks."""
-    return [_join(sizes) for sizes in zip(*blocks, strict=True)]
-
-
 def _join(sizes: Iterable[_Size]) -> _Size:
+    """Return the size of a whole tensor, or difference, from those of its blocks."""
     largest, norms, same, nans, infinite = zip(*sizes, strict=True)
     return _Size(max(largest), math.hypot(*norms), all(same), sum(nans), sum(infinite))

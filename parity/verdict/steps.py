@@ -1,4 +1,4 @@
-"""One recorded step of two traces, with each tensor in all runs of both."""
+"""One recorded step of two traces, with each tensor in all runs of both; and where and how two tensors differ."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
@@ -7,13 +7,14 @@ import numpy as np
 
 from parity.core.arrays import Array
 from parity.core.errors import TraceError
+from parity.results import Side
 from parity.trace import keys
 from parity.trace.manifest import Tensors, Trace
 from parity.trace.mapping import comparable
 from parity.trace.summary import Summary, shape
 from parity.trace.tensorfile import blocks, equal
 from parity.verdict.kernel import Runs
-from parity.verdict.stream import Change
+from parity.verdict.stream import BLOCK, Change
 
 
 class Step(NamedTuple):
@@ -169,3 +170,35 @@ def _class(array: Array) -> str:
     if array.dtype == np.bool_:
         return "bool"
     return "int" if np.issubdtype(array.dtype, np.integer) else "float"
+
+
+def furthest(left: Array, right: Array, *, magnitude: float) -> list[int]:
+    """Return where two arrays of one shape differ most, among elements up to `magnitude`; NaN counts as infinite."""
+    largest, position, start = -1.0, 0, 0
+    for parts in blocks(left, right, size=BLOCK):
+        a, b = (part.astype(np.float64) for part in parts)
+        with np.errstate(invalid="ignore", over="ignore"):
+            same = (a == b) | (np.isnan(a) & np.isnan(b))
+            same |= np.fmax(np.abs(a), np.abs(b)) > magnitude
+            apart = np.where(same, 0.0, np.nan_to_num(np.abs(a - b), nan=np.inf))
+        if apart.max() > largest:
+            largest, position = float(apart.max()), start + int(apart.argmax())
+        start += len(a)
+    return [int(i) for i in np.unravel_index(position, left.shape)] if left.size else []
+
+
+def describe(array: Array, index: list[int] | None) -> Side:
+    """Return shape and dtype, minimum, maximum and mean of the finite values, and the value at `index`."""
+    side = Side(shape=list(array.shape), dtype=str(array.dtype))
+    smallest, largest, total, count = np.inf, -np.inf, 0.0, 0
+    for (part,) in blocks(array, size=BLOCK):
+        block = part.astype(np.float64)
+        block = block[np.isfinite(block)]
+        if block.size:
+            smallest, largest = min(smallest, float(block.min())), max(largest, float(block.max()))
+            total, count = total + float(block.sum()), count + block.size
+    if count:
+        side.smallest, side.largest, side.mean = smallest, largest, total / count
+    value = float(array[tuple(index)]) if index is not None and array.size else np.nan
+    side.value = value if np.isfinite(value) else None
+    return side

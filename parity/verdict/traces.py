@@ -17,12 +17,11 @@ from parity.trace.summary import Summary
 from parity.trace.tensorfile import equal
 from parity.trace.training import Training
 from parity.verdict import kernel
-from parity.verdict.details import Collector, describe, furthest
-from parity.verdict.evidence import Evidence
+from parity.verdict.details import Collector, Evidence
 from parity.verdict.kernel import Runs, Spread
 from parity.verdict.low_runs import LowRuns
 from parity.verdict.rule import SUBPRECISION, VISIBLE, WITNESS, Rule, TensorVerdict
-from parity.verdict.steps import Step, StepTensor, is_whole, steps
+from parity.verdict.steps import Step, StepTensor, describe, furthest, is_whole, steps
 
 FIRST = ("input", "activation", "loss", "gradient")  # the kinds of the forward and backward pass
 FEW = "a few elements of this tensor are further apart in float64 than float32 hides, as their summary shows"
@@ -45,6 +44,10 @@ class Unequal(NamedTuple):
     def parameter(self) -> str:
         """Return the parameter that it is, that it belongs to, or whose slot of an optimizer it is."""
         return keys.parameter(self.kind, self.name)
+
+    def divergence(self, reason: str, bits: float | None = None) -> Divergence:
+        """Return it as the first tensor that differs."""
+        return Divergence(self.step, self.kind, self.name, self.replica, bits, reason)
 
 
 class Comparison(NamedTuple):
@@ -242,10 +245,11 @@ class _Comparison:
         self.evidence.parted[kind] += verdict.excused > SUBPRECISION
         if verdict.verdict == "match":
             return
-        self.unequal.append(Unequal(step, replica, kind, name, verdict.verdict, self._turn(kind, name)))
+        unequal = Unequal(step, replica, kind, name, verdict.verdict, self._turn(kind, name))
+        self.unequal.append(unequal)
         is_update = self.update is None and kind == keys.UPDATE and verdict.verdict == "diverged"
         if verdict.verdict not in self.first or is_update:
-            divergence = Divergence(step=step, kind=kind, name=name, replica=replica, bits=bits, reason=reason)
+            divergence = unequal.divergence(reason, bits)
             self._describe(divergence, files, verdict.largest)
             self.first.setdefault(verdict.verdict, divergence)
             self.update = divergence if is_update else self.update

@@ -6,6 +6,7 @@ import numpy as np
 
 from parity.core.arrays import Array
 from parity.pairs.activations.matching import match
+from parity.pairs.activations.modules import Surveyed
 from parity.runtime.survey import Module, Seen, Survey, Weight
 from parity.trace.mapping import Entry, Mapping, Match, Matching
 
@@ -61,6 +62,10 @@ class Half:
             arguments=self.arguments,
         )
 
+    def returned(self) -> Surveyed:
+        """What it tells, and what it has returned."""
+        return Surveyed(self.survey(), self.values)
+
 
 def mapped(**pairs: str) -> Mapping:
     """Weights of one name each; `__` stands for the separators."""
@@ -83,7 +88,7 @@ def relu(x: Array) -> Array:
 
 def matching(torch: Half, keras: Half, mapping: Mapping) -> Matching:
     """What corresponds in two halves."""
-    return match(torch.survey(), torch.values, keras.survey(), keras.values, mapping)
+    return match(torch.returned(), keras.returned(), mapping)
 
 
 def pairs(found: Matching) -> dict[str, str]:

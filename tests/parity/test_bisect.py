@@ -14,7 +14,7 @@ from slow import WAIT
 
 from parity.bisect import first_that_differs, main
 from parity.core.errors import UsageError
-from parity.runtime.releases import Releases
+from parity.runtime.environment import Releases
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = "epsilons"

@@ -19,7 +19,7 @@ from parity.config import cases
 from parity.core.errors import BackendError, UsageError
 from parity.diagnose.diagnosis import Examined
 from parity.pairs import judge as pair_judge
-from parity.report import pairs, terminal
+from parity.report import terminal
 from parity.report.output import Console
 from parity.results import CaseResult, ErrorKind, Report, Verdict, error_kind, failed
 from parity.runtime.job import Answer
@@ -142,7 +142,7 @@ def test_a_mapping_that_fails_is_printed(tmp_path: Path) -> None:
         "pair/a", UnmappedError("pair/a: weights without a counterpart", Mapping(entries=[], unplaced=[unplaced]))
     )
     with (tmp_path / "text").open("w") as file:
-        pairs.show(result, Console(file, 140))
+        terminal.show_pair(result, Console(file, 140))
     text = (tmp_path / "text").read_text()
     assert "weights of pair/a:\ntorch: head.weight [2, 3] (not found)" in text
     assert "to copy into the pair file" not in text  # nothing was found that could be

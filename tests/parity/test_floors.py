@@ -93,8 +93,8 @@ def test_an_import_that_goes_up_is_seen(file: str, line: str, tmp_path: Path) ->
 
 # The files of the weight mapping, from the ground up.
 WEIGHTS = (
-    *("patterns", "transfer_plans", "transfer"),
-    *("names", "units", "layouts", "links", "align", "equal_shapes", "left_over", "rules", "propose", "show"),
+    *("patterns", "transfer"),
+    *("names", "units", "layouts", "links", "align", "equal_shapes", "rules", "propose", "show"),
     *("runs", "resolve", "readings"),
 )
 

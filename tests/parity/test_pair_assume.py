@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from pair_halves import Array, Half, normal
 
+from parity.pairs.activations.modules import Surveyed
 from parity.pairs.weights.links import Ambiguity
 from parity.pairs.weights.propose import Proposal
 from parity.pairs.weights.resolve import resolve
 from parity.pairs.weights.runs import Trials, assume
-from parity.runtime.survey import Survey
 from parity.trace.mapping import Entry, Mapping
 
 
@@ -40,17 +40,16 @@ class Models:
         self.torch = Half("torch")
         forward(self.torch, self.weights, ("one", "two"), blocks, even)
 
-    def run(self, mapping: Mapping) -> tuple[Survey, dict[str, Array]]:
+    def run(self, mapping: Mapping) -> Surveyed:
         half = Half("keras")
         given = {one.keras[0]: self.weights[one.torch[0]] for one in mapping.entries}
         forward(half, given, self.order, self.blocks, self.even)
-        return half.survey(), half.values
+        return half.returned()
 
     def assumed(self, ambiguities: list[Ambiguity], named: list[Ambiguity]) -> Mapping:
         """With the first choices of all."""
         entries = [entry for one in (*ambiguities, *named) for entry in one.choices[0]]
-        torch = self.torch.survey(), self.torch.values
-        trials = Trials(*torch, self.run)
+        trials = Trials(self.torch.returned(), self.run)
         resolved = resolve(Proposal(mapping=Mapping(entries=entries), ambiguities=ambiguities), trials)
         return assume(resolved, named, trials).mapping
 

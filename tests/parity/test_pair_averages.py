@@ -7,7 +7,7 @@ import pytest
 from msgspec import UNSET
 
 from parity.config.pair import UNKNOWN
-from parity.pairs.causes.averages import name_averages
+from parity.pairs.causes.training import name_averages
 from parity.results import CaseResult, Cause
 
 OWN, MOVED, OTHER = np.random.default_rng(0).normal(size=(3, 4, 5))

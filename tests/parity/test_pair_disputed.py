@@ -10,6 +10,7 @@ from pair_surveys import PAIR
 
 from parity.core.arrays import Array
 from parity.diagnose.diagnosis import Examined
+from parity.pairs.activations.modules import Surveyed
 from parity.pairs.causes.pair_causes import name_pair_causes
 from parity.pairs.untrained import disputed
 from parity.pairs.untrained.built import Built
@@ -144,12 +145,12 @@ class Runs:
         self.needed, self.free = needed, set(free)
         self.torch: Values = {"(model)": np.arange(4.0)}
 
-    def run(self, mapping: Mapping) -> tuple[Survey, Values]:
+    def run(self, mapping: Mapping) -> Surveyed:
         loaded = {name for entry in mapping.entries for name in entry.keras} - self.free
-        return survey("keras"), {"(model)": np.arange(4.0) + (loaded != self.needed)}
+        return Surveyed(survey("keras"), {"(model)": np.arange(4.0) + (loaded != self.needed)})
 
     def solve(self, proposal: Proposal) -> Resolved:
-        return Resolved(proposal.mapping, *self.run(proposal.mapping), undecided=[])
+        return Resolved(proposal.mapping, self.run(proposal.mapping), undecided=[])
 
     def resolved(self, *unfilled: bool) -> Mapping:
         entries = [Entry(torch=[f"t{number}"], keras=[f"k{number}"]) for number in range(len(unfilled))]
@@ -163,7 +164,7 @@ class Runs:
         disputes = disputes or [Disputed(Entry(torch=["t0"], keras=["k0"]), how)]
         entries, found = [each.entry for each in disputes], Found(disputes, [])
         proposal = Proposal(mapping=Mapping(entries=entries), ambiguities=[])
-        trials = Trials(survey("torch"), self.torch, self.run)
+        trials = Trials(Surveyed(survey("torch"), self.torch), self.run)
         return disputed.resolved(proposal, lambda _: found, self.solve, trials).mapping
 
 
@@ -175,7 +176,9 @@ def test_many_are_asked_together() -> None:
 def test_a_table_that_is_not_drawn_alike_is_held_against_the_port_where_it_matters() -> None:
     how = replace(built(TABLE, OTHER).unlike(ENTRY), cause=DISTRIBUTION)
     never_equal = Runs({"nothing"})
-    never_equal.run = lambda mapping: (survey("keras"), {"(model)": np.arange(4.0) + 1.0 + len(mapping.entries)})
+    never_equal.run = lambda mapping: Surveyed(
+        survey("keras"), {"(model)": np.arange(4.0) + 1.0 + len(mapping.entries)}
+    )
     for runs, unlike in ((Runs({"k0"}), ["t0"]), (never_equal, ["t0"]), (Runs(set(), free={"k0"}), [])):
         mapping = runs.resolved_as(how)
         assert (mapping.entries, list(mapping.unlike), mapping.constants) == ([], unlike, ["t0", "k0"])

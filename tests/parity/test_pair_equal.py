@@ -87,7 +87,7 @@ def test_the_models_outputs_go_by_name_whatever_they_hold() -> None:
     with pytest.raises(UsageError, match=r"Keras's model does not return \(model\)#1: .*\[outputs\]"):
         matching(torch, keras, Mapping(entries=[]))
     with pytest.raises(UsageError, match=r"torch's model does not return \(model\)#1"):
-        match(keras.survey(), keras.values, torch.survey(), torch.values, Mapping(entries=[]))
+        match(keras.returned(), torch.returned(), Mapping(entries=[]))
 
 
 # ---- tied weights

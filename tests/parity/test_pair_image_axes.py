@@ -9,6 +9,7 @@ from parity.config.pair import Pair, PairInput, Train
 from parity.core.arrays import Array
 from parity.pairs.accepting.suggest import order_of_axes
 from parity.pairs.activations.layouts import unlike_axes
+from parity.pairs.activations.modules import Surveyed
 from parity.pairs.causes.pair_causes import LAYOUT, name_layout
 from parity.pairs.weights.runs import agrees
 from parity.results import CaseResult, Cause
@@ -63,7 +64,7 @@ def test_outputs_agree_in_some_order_of_axes(theirs: Array, expected: bool) -> N
     survey = Survey(
         side="torch", modules=[], weights=[], called=[], outputs=[Seen(key="(model)", module="", shape=VALUES.shape)]
     )
-    assert agrees(survey, {"(model)": VALUES}, {"(model)": np.ascontiguousarray(theirs)}) == expected
+    assert agrees(Surveyed(survey, {"(model)": VALUES}), {"(model)": np.ascontiguousarray(theirs)}) == expected
 
 
 def test_an_output_in_another_order_of_axes_is_the_cause() -> None:

@@ -8,6 +8,7 @@ import pytest
 from parity.config.pair import Pair, PairInput
 from parity.core.arrays import Array
 from parity.pairs.activations.layouts import channels, given_orders, output_layouts
+from parity.pairs.activations.modules import Surveyed
 from parity.runtime.survey import Module, Seen, Survey
 from parity.trace.keys import MODEL
 
@@ -18,16 +19,16 @@ TO_KERAS = (0, 2, 3, 1)
 LAST = {"data_format": "channels_last"}
 
 
-def side(name: str, output: Array, *layers: tuple[str, dict[str, Any], Array]) -> tuple[Survey, dict[str, Array]]:
+def side(name: str, output: Array, *layers: tuple[str, dict[str, Any], Array]) -> Surveyed:
     """A survey of some layers (kind, facts, tensor), and the values."""
     modules = [Module(path=f"m{number}", kind=kind, facts=facts) for number, (kind, facts, _) in enumerate(layers)]
     values = {f"m{number}": tensor for number, (_, _, tensor) in enumerate(layers)} | {MODEL: output}
     seen = [Seen(key=key, module=key, shape=array.shape) for key, array in values.items()]
-    return Survey(side=name, modules=modules, weights=[], called=[], outputs=seen), values
+    return Surveyed(Survey(side=name, modules=modules, weights=[], called=[], outputs=seen), values)
 
 
 def layouts(torch: Any, keras: Any) -> dict[str, str]:
-    return output_layouts(*torch, *keras, [MODEL])
+    return output_layouts(torch, keras, [MODEL])
 
 
 def as_keras(array: Array) -> Array:
@@ -57,11 +58,11 @@ def test_a_residual_connection() -> None:
 def test_an_input_tells_where_no_layer_does_and_only_one_order_fits() -> None:
     torch, order = RANDOM.normal(size=(2, 5, 3, 3)), (0, 3, 1, 2)
     sides = side("torch", torch), side("keras", as_keras(torch))
-    assert output_layouts(*sides[0], *sides[1], [MODEL], [order, order]) == {
+    assert output_layouts(*sides, [MODEL], [order, order]) == {
         MODEL: "axis0 axis1 axis2 axis3 -> axis0 axis2 axis3 axis1"
     }
-    assert not output_layouts(*sides[0], *sides[1], [MODEL], [order, (0, 3, 2, 1)])
-    assert not output_layouts(*side("torch", CONV), *side("keras", as_keras(CONV)), [MODEL], [order])
+    assert not output_layouts(*sides, [MODEL], [order, (0, 3, 2, 1)])
+    assert not output_layouts(side("torch", CONV), side("keras", as_keras(CONV)), [MODEL], [order])
 
 
 def test_a_norm_says_its_axis() -> None:

@@ -8,7 +8,7 @@ from pair_halves import Half, mapped, matching, normal, pairs, relu
 
 from parity.core.arrays import Array
 from parity.pairs.activations.matching import summary
-from parity.report.pairs import lines
+from parity.report.words import remarks
 from parity.results import CaseResult
 from parity.trace.mapping import Entry, Mapping, Matching
 
@@ -159,14 +159,14 @@ def test_what_a_cell_returns_twice_is_no_further_call() -> None:
 def test_the_report_counts_what_was_matched_and_names_the_rest() -> None:
     found = summary(matching(attention(Half("torch")), attention(Half("keras")), ATTENTION))
     assert (found.matched, found.by) == (2, {"weights": 2})
-    assert list(lines(CaseResult(case="pair/m", verdict="match", matched=found))) == [
+    assert list(remarks(CaseResult(case="pair/m", verdict="match", matched=found))) == [
         "2 activations matched (2 by weights)",
         "1 only in torch: attn.qkv",
         "3 only in keras: mha/query, mha/key, mha/value",
     ]
     many = Matching(matches=[], torch_alone=[f"l{layer}" for layer in range(9)])
     case = CaseResult(case="pair/m", verdict="match", matched=summary(many), lifted=["torch: norm"], undecided=["a"])
-    assert list(lines(case)) == [
+    assert list(remarks(case)) == [
         "0 activations matched",
         "9 only in torch: l0, l1, l2, l3, l4, l5 and 3 more",
         "the model computes these in lower precision; promoted to float64 in the high run: torch: norm",

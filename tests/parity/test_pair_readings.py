@@ -9,6 +9,7 @@ from pair_halves import Half, normal
 from pair_surveys import PAIR, dense, keras, linear, torch
 
 from parity.core.arrays import Array
+from parity.pairs.activations.modules import Surveyed
 from parity.pairs.weights.propose import Proposal, Reading, propose
 from parity.pairs.weights.readings import chosen, towers
 from parity.pairs.weights.runs import Trials
@@ -47,19 +48,19 @@ class Case:
         names = [weight.name for weight in ours.weights]
         self.values = {name: normal(10 + number, SIZE, SIZE) for number, name in enumerate(names)}
         half = forward(order[0], ".", lambda name: self.values[f"{name.replace('#', '.fc')}.weight"].T, 1.0)
-        self.reference, self.returned = half.survey(), half.values
+        self.reference = half.returned()
 
-    def run(self, mapping: Mapping) -> tuple[Survey, dict[str, Array]]:
+    def run(self, mapping: Mapping) -> Surveyed:
         self.runs += 1
         given = {entry.keras[0]: self.values[entry.torch[0]].T for entry in mapping.entries}
         half = forward(self.order[1], "/", lambda name: given[f"{name.replace('#', '/dense_')}/kernel"], self.factor)
-        return half.survey(), half.values
+        return half.returned()
 
     def chosen(self) -> Proposal:
         def proposed(reading: Reading) -> Proposal:
             return propose(*self.sides, PAIR, reading=reading)
 
-        return chosen(proposed, Trials(self.reference, self.returned, self.run))
+        return chosen(proposed, Trials(self.reference, self.run))
 
 
 def pairs(proposal: Proposal) -> set[tuple[str, str]]:
@@ -120,10 +121,10 @@ def test_a_reading_for_which_names_speak_less_is_none() -> None:
         entry = Entry(torch=["a.w"], keras=["a/w" if called else "b/w"], by="name" if called else "order")
         return Proposal(mapping=Mapping(entries=[entry]), ambiguities=[])
 
-    def never(_: Mapping) -> tuple[Survey, dict[str, Array]]:
+    def never(_: Mapping) -> Surveyed:
         raise AssertionError("there is one reading, and nothing to run")
 
-    assert chosen(proposed, Trials(here(("a",)), {}, never)) == proposed(Reading())
+    assert chosen(proposed, Trials(Surveyed(here(("a",)), {}), never)) == proposed(Reading())
 
 
 def test_the_first_reading_is_run_though_names_speak_more_for_another() -> None:
@@ -138,7 +139,7 @@ def test_the_first_reading_is_run_though_names_speak_more_for_another() -> None:
         other = replace(first, mapping=replace(first.mapping, entries=entries))
         return first if reading.keras == "calls" else other
 
-    assert chosen(proposed, Trials(case.reference, case.returned, case.run)) == first and case.runs == 1
+    assert chosen(proposed, Trials(case.reference, case.run)) == first and case.runs == 1
 
 
 def test_a_single_reading_is_not_run() -> None:

@@ -7,11 +7,11 @@ import pytest
 from pair_halves import Half, normal
 
 from parity.core.arrays import Array
+from parity.pairs.activations.modules import Surveyed
 from parity.pairs.weights.links import Ambiguity
 from parity.pairs.weights.propose import Proposal
 from parity.pairs.weights.resolve import MOST_RUNS, resolve
 from parity.pairs.weights.runs import Resolved, Trials
-from parity.runtime.survey import Survey
 from parity.trace.mapping import Entry, Mapping
 
 Weights = dict[str, Array]
@@ -46,7 +46,7 @@ class Models:
         self.runs: list[Mapping] = []
         self.last: dict[str, Array] = {}
 
-    def run(self, mapping: Mapping) -> tuple[Survey, dict[str, Array]]:
+    def run(self, mapping: Mapping) -> Surveyed:
         """What the last run returned is spoilt: a survey's file is written again."""
         for array in self.last.values():
             array[...] = np.nan
@@ -58,16 +58,16 @@ class Models:
         half = Half("keras")
         self.forward(half, given)
         self.last = half.values = {key: value.copy() for key, value in half.values.items()}
-        return half.survey(), half.values
+        return half.returned()
 
     def resolve(self, asked: Proposal) -> Resolved:
-        resolved = resolve(asked, Trials(self.torch.survey(), self.torch.values, self.run))
+        resolved = resolve(asked, Trials(self.torch.returned(), self.run))
         assert len(self.runs) <= MOST_RUNS
         last, found = self.runs[-1].entries, resolved.mapping.entries  # what is handed back was run last
         assert [(one.torch, one.keras, one.rearrange) for one in last] == [
             (one.torch, one.keras, one.rearrange) for one in found
         ]
-        assert all(not np.isnan(value).all() for value in resolved.values.values())
+        assert all(not np.isnan(value).all() for value in resolved.keras.values.values())
         return resolved
 
 

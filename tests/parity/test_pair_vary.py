@@ -12,7 +12,7 @@ from parity.pairs import file
 from parity.pairs.file import PairFile
 from parity.pairs.vary.coverage import Observer, Seen, covered, in_torch_names
 from parity.pairs.vary.variations import GIVEN, Variation, variations
-from parity.report.pairs import coverage_lines
+from parity.report.words import coverage_lines
 from parity.results import Branch, CaseResult, Coverage
 from parity.results import Variation as VariationResult
 from parity.runtime import survey

@@ -203,10 +203,9 @@ def _unlikely(change: Change) -> tuple[bool | int, ...]:
     """
     switches_off = isinstance(change.after, float) and change.after in SWITCHES
     is_returned = isinstance(change.before, bool) and change.name.startswith(candidates.RETURNED)
-    kind = KNOWN.index(OTHER_MASK if change.before == AS_GIVEN else change.kind)
-    are_axes = isinstance(change.before, list) and candidates.are_axes(change.before)
-    if isinstance(change.before, list) and not are_axes:
-        kind = 0
+    are_axes = candidates.are_axes(change.before)
+    is_several = isinstance(change.before, list) and not are_axes
+    kind = 0 if is_several else KNOWN.index(OTHER_MASK if change.before == AS_GIVEN else change.kind)
     if change.after in (FIRST, SECOND):  # what is left out may vanish by a constant or a function as well
         kind = min(kind, KNOWN.index("variable"))
     return switches_off or is_returned, are_axes, kind, change.name != NORMALISATION, change.of == LAYERS

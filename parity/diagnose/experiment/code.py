@@ -142,30 +142,6 @@ def slices(run: Executed) -> Iterator[Knob]:
             yield Knob(text, run.name, f"{run.file}:{position and position.lineno}", text, "slice", change)
 
 
-def exchanged(run: Executed) -> Iterator[Knob]:
-    """Yield the exchange of the first two arguments that are given to a function, as of prediction and target."""
-    function, code = run.function, run.function.__code__
-    given = code.co_varnames[: code.co_argcount]
-    given = given[1:] if given[:1] == ("self",) else given
-    if len(given) < 2 or set(given[:2]) & set(code.co_cellvars):
-        return
-    before, after = (f"({', '.join(names)})" for names in (given[:2], given[1::-1]))
-    change = attribute(function, "__code__", lambda code, _: _with_exchanged(code, code.co_varnames.index(given[0])))
-    yield Knob("arguments", run.name, run.source, before, "operation", change, (after,), "function")
-
-
-def _with_exchanged(code: types.CodeType, first: int) -> types.CodeType:
-    """Return the code that takes each of two neighbouring local variables for the other."""
-    neighbours, instructions = {first: first + 1, first + 1: first}, bytearray(code.co_code)
-    for instruction in dis.get_instructions(code):
-        if instruction.arg is not None and "_FAST" in instruction.opname:
-            is_double = instruction.opname.count("_FAST") > 1  # in Python 3.13, of four bits each
-            high, low = divmod(instruction.arg, 16) if is_double else (0, instruction.arg)
-            numbers = neighbours.get(high, high), neighbours.get(low, low)
-            instructions[instruction.offset + 1] = 16 * numbers[0] * is_double + numbers[1]
-    return code.replace(co_code=bytes(instructions))
-
-
 def _ends(function: types.FunctionType, loads: Sequence[dis.Instruction]) -> Changed:
     """Return the change of the ends of slices, which these instructions load in turn."""
 

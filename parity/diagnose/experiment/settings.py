@@ -32,7 +32,7 @@ MOST_SIZES: Final = 2  # that are tried first
 MOST_ALIKE: Final = 3  # values of the other side's settings of the same name that are tried before
 # What stands in the code of the model that was run.
 IN_CODE: Final = (
-    statements.moved, code.exchanged, code.slices, code.variables, code.constants, code.functions, code.operators
+    statements.moved, statements.exchanged, code.slices, code.variables, code.constants, code.functions, code.operators
 )  # fmt: skip
 Open = Callable[[ExperimentJob, str, Mapping[str, Floats], dict[str, Array]], AbstractContextManager[Live]]
 
@@ -76,7 +76,9 @@ def known_settings(question: Question, live: Live) -> Known:
     own = [each for each in run if each.is_models]
     found = ((each, knob) for find in IN_CODE for each in own for knob in find(each))
     in_code = [knob for each, knob in found if knob.kind == "variable" or each.is_at(knob.source)]
-    in_code += [knob for each in run if not each.is_models for knob in code.exchanged(each) if knob.value in FIRST_TWO]
+    in_code += [
+        knob for each in run if not each.is_models for knob in statements.exchanged(each) if knob.value in FIRST_TWO
+    ]
     in_code += [knob for knob in in_graphs if knob.kind != "attribute"]
     values = [plain(knob.value) for knob in (*named, *in_code)]
     settings = [

@@ -1,4 +1,4 @@
-"""Knobs for the order of a function's statements: a state that is read before it is updated, a norm that comes late."""
+"""Knobs for the order of a function's arguments and statements: a state that is read before it is updated."""
 
 import dis
 import linecache
@@ -99,3 +99,27 @@ def _statements(code: types.CodeType) -> Iterator[Statement]:
             names[True] |= {""} if each.opname == "POP_TOP" else set()
             yield Statement(start, end, line, frozenset(names[False]), frozenset(names[True]))
             start = end
+
+
+def exchanged(run: Executed) -> Iterator[Knob]:
+    """Yield the exchange of the first two arguments that are given to a function, as of prediction and target."""
+    function, code = run.function, run.function.__code__
+    given = code.co_varnames[: code.co_argcount]
+    given = given[1:] if given[:1] == ("self",) else given
+    if len(given) < 2 or set(given[:2]) & set(code.co_cellvars):
+        return
+    before, after = (f"({', '.join(names)})" for names in (given[:2], given[1::-1]))
+    change = attribute(function, "__code__", lambda code, _: _with_exchanged(code, code.co_varnames.index(given[0])))
+    yield Knob("arguments", run.name, run.source, before, "operation", change, (after,), "function")
+
+
+def _with_exchanged(code: types.CodeType, first: int) -> types.CodeType:
+    """Return the code that takes each of two neighbouring local variables for the other."""
+    neighbours, instructions = {first: first + 1, first + 1: first}, bytearray(code.co_code)
+    for instruction in dis.get_instructions(code):
+        if instruction.arg is not None and "_FAST" in instruction.opname:
+            is_double = instruction.opname.count("_FAST") > 1  # in Python 3.13, of four bits each
+            high, low = divmod(instruction.arg, 16) if is_double else (0, instruction.arg)
+            numbers = neighbours.get(high, high), neighbours.get(low, low)
+            instructions[instruction.offset + 1] = 16 * numbers[0] * is_double + numbers[1]
+    return code.replace(co_code=bytes(instructions))

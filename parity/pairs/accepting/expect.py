@@ -256,7 +256,7 @@ def _left(tensor: Unequal, evidence: Evidence) -> Divergence:
     if size:
         apart = f"{size.difference:.1e} apart in float64, {size.relative:.1e} of the largest value"
         bits = evidence.needed - size.missing
-    return _divergence(tensor, f"{apart}, and this follows from nothing accepted or inherent", bits)
+    return tensor.divergence(f"{apart}, and this follows from nothing accepted or inherent", bits)
 
 
 def _report_unaccepted(result: CaseResult, unaccepted: list[Unequal]) -> None:
@@ -269,7 +269,7 @@ def _report_unaccepted(result: CaseResult, unaccepted: list[Unequal]) -> None:
         f"{in_words(first.kind, first.name)} does not follow from an accepted cause and is within no accepted size, "
         f"yet it differs{more}"
     )
-    result.first_divergence = _divergence(first, result.reason)
+    result.first_divergence = first.divergence(result.reason)
     result.causes = [
         unknown(first.name, ("torch", "keras"), why="it follows from no accepted cause, and no other was found")
     ]
@@ -286,13 +286,7 @@ def _report_undecidable(result: CaseResult, undecidable: list[Unequal], accepted
         "difference alone makes it so; accept it by its size ([[expect]] with where and largest_difference), or mend "
         "the cause"
     )
-    result.first_divergence = _divergence(first, result.reason)
-
-
-def _divergence(tensor: Unequal, reason: str, bits: float | None = None) -> Divergence:
-    return Divergence(
-        step=tensor.step, kind=tensor.kind, name=tensor.name, replica=tensor.replica, bits=bits, reason=reason
-    )
+    result.first_divergence = first.divergence(result.reason)
 
 
 def _names(expected: Expect, cause: Cause) -> bool:

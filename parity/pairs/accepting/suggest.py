@@ -67,11 +67,10 @@ def inherent(causes: Collection[Cause]) -> list[Expect]:
     ]
 
 
-def layout(key: str, torch: Array, keras: Array) -> list[Suggestion]:
-    """Suggest an [outputs] section if a model's only output holds torch's very numbers in another order of axes."""
-    moved = order_of_axes(torch, keras)
+def layout(key: str, moved: str) -> Suggestion:
+    """Suggest an [outputs] section for a model's only output, which holds torch's very numbers `moved` so."""
     toml = f'[outputs.output]\nkeras_layout = "{moved}"\n'
-    return [Suggestion(why=f"{key} holds the same numbers in another order of axes", toml=toml)] if moved else []
+    return Suggestion(why=f"{key} holds the same numbers in another order of axes", toml=toml)
 
 
 def order_of_axes(torch: Array, keras: Array) -> str:

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-from parity.core.arrays import Array
 from parity.core.groups import grouped
 from parity.pairs.activations.layouts import Channels, channels, order_by_channels
-from parity.pairs.activations.modules import SEPARATORS, ancestors, drops, left_out, owned
+from parity.pairs.activations.modules import SEPARATORS, Surveyed, ancestors, drops, left_out, owned
 from parity.pairs.activations.values import SAME, Fit, Order, Tensor, fit, tensor
 from parity.pairs.weights.patterns import Shape
 from parity.runtime.survey import Survey
@@ -177,8 +176,9 @@ def drawn_alike(torch: Survey, keras: Survey) -> bool:
     return all(side.rehearsal.drawn for side in (torch, keras)) and sorted(masks[0]) == sorted(masks[1])
 
 
-def module_outputs(survey: Survey, values: dict[str, Array], mapping: Mapping, alike: bool) -> list[ModuleOutput]:
+def module_outputs(side: Surveyed, mapping: Mapping, alike: bool) -> list[ModuleOutput]:
     """Return a side's tensors but those of the whole model; `alike` says that both sides draw masks alike."""
+    survey, values = side
     random = {module.path for module in survey.modules if drops(module)}
     modules = {module.path: module for module in survey.modules}
     plain = [module for module in survey.modules if module.kind in PLAIN or "conv" in module.kind]

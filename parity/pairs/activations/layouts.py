@@ -15,6 +15,7 @@ import numpy as np
 
 from parity.config.pair import Pair
 from parity.core.arrays import Array
+from parity.pairs.activations.modules import Surveyed
 from parity.pairs.activations.values import Order
 from parity.pairs.weights.patterns import Shape
 from parity.runtime.survey import Module, Survey
@@ -37,21 +38,14 @@ SPACE = ("w", "h w", "d h w")
 KINDS = ("conv", "max_pool", "average_pool", "depthwise", "separable")  # how kinds begin that have a channels' axis
 
 
-def output_layouts(
-    torch: Survey,
-    torch_values: Mapping[str, Array],
-    keras: Survey,
-    keras_values: Mapping[str, Array],
-    keys: list[str],
-    given: Sequence[Order] = (),
-) -> dict[str, str]:
+def output_layouts(torch: Surveyed, keras: Surveyed, keys: list[str], given: Sequence[Order] = ()) -> dict[str, str]:
     """Return the outputs that are channels-first in torch and channels-last in Keras, with their einops patterns.
 
     So are those of which no layer tells it, but whose shapes only fit in one order of axes that an input is `given` in.
     """
     layouts = {}
     for key in keys:
-        shapes = torch_values[key].shape, keras_values[key].shape
+        shapes = torch.values[key].shape, keras.values[key].shape
         likely = [order for order in given if len(order) == len(shapes[1])] if shapes[0] != shapes[1] else []
         fitting = {order for order in likely if tuple(shapes[1][axis] for axis in order) == shapes[0]}
         if len(fitting) == 1:
@@ -60,7 +54,7 @@ def output_layouts(
         channels_last = (*shapes[1][:1], *shapes[1][-1:], *shapes[1][1:-1])
         if len(shapes[0]) < 3 or shapes[0] != channels_last:
             continue
-        if _made_by(torch, torch_values, key, "first") and _made_by(keras, keras_values, key, "last"):
+        if _made_by(torch, key, "first") and _made_by(keras, key, "last"):
             axes = [f"axis{number}" for number in range(len(channels_last) - 2)]
             layouts[key] = f"{' '.join(['n', 'c', *axes])} -> {' '.join(['n', *axes, 'c'])}"
     return layouts
@@ -85,11 +79,12 @@ def squeezed(torch: Mapping[str, Array], keras: Mapping[str, Array]) -> dict[str
     return patterns
 
 
-def _made_by(survey: Survey, values: Mapping[str, Array], key: str, at: Channels) -> bool:
+def _made_by(side: Surveyed, key: str, at: Channels) -> bool:
     """Return whether an output is an elementwise function of a tensor, or of the sum of two, with its channels `at`.
 
     Where none has its shape, as if it was resized, the last one tells.
     """
+    survey, values = side
     output, rank = values[key], values[key].ndim
     modules = {module.path: module for module in survey.modules}
     layers = [seen for seen in survey.outputs if seen.module in modules and len(seen.shape) == rank]

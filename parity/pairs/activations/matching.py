@@ -15,6 +15,7 @@ from einops import rearrange
 
 from parity.core.arrays import Array
 from parity.core.errors import UsageError
+from parity.core.groups import by_key
 from parity.pairs.activations.counterparts import (
     Correspondence,
     Counterparts,
@@ -25,15 +26,15 @@ from parity.pairs.activations.counterparts import (
 )
 from parity.pairs.activations.equal import match_equal
 from parity.pairs.activations.layouts import output_layouts
-from parity.pairs.activations.modules import module
+from parity.pairs.activations.modules import Surveyed, module
 from parity.pairs.activations.unequal import fed, match_in_gaps, match_owners
 from parity.pairs.activations.values import Order, Tensor, distance
 from parity.pairs.activations.values import orders as orders_of_axes
-from parity.pairs.call_order import draws
 from parity.pairs.weights.patterns import Shape, reorders, reverse
 from parity.results import Matched
 from parity.runtime.returned import sentences
-from parity.runtime.survey import Module, Survey
+from parity.runtime.survey import Module, Rehearsal, Survey
+from parity.trace.keys import MODEL
 from parity.trace.mapping import Mapping, Match, Matching
 
 Arguments = dict[str, list[Shape]]
@@ -43,69 +44,79 @@ HIDDEN = 2.0**-22  # as of a verdict `subprecision` (docs/verdicts.md)
 
 
 def match(
-    torch: Survey,
-    torch_values: dict[str, Array],
-    keras: Survey,
-    keras_values: dict[str, Array],
-    mapping: Mapping,
-    given: Sequence[Order] = (),
-    by_masks: bool = True,
+    torch: Surveyed, keras: Surveyed, mapping: Mapping, given: Sequence[Order] = (), by_masks: bool = True
 ) -> Matching:
     """Match all tensors; the outputs of the whole models are matched by their names.
 
     `given` are orders of axes that the pair's file gives to the models' inputs. `by_masks`: whether as many dropout
     masks must have been drawn before two tensors that correspond. Raises UsageError if one side lacks an output.
     """
-    output_keys = _outputs(torch, keras)
-    layouts = output_layouts(torch, torch_values, keras, keras_values, output_keys, given)
+    output_keys = _outputs(torch.survey, keras.survey)
+    layouts = output_layouts(torch, keras, output_keys, given)
     # In torch's axes; a layout is the pattern from torch's to Keras's.
-    canonical = {key: rearrange(keras_values[key], reverse(layout)) for key, layout in layouts.items()}
-    keras_values = keras_values | canonical
+    canonical = {key: rearrange(keras.values[key], reverse(layout)) for key, layout in layouts.items()}
+    keras = keras._replace(values=keras.values | canonical)
     # One of another shape is left to the comparison to report.
-    shapes = {seen.key: tuple(seen.shape) for seen in torch.outputs}
-    same_shape = [key for key in output_keys if key in keras_values and keras_values[key].shape == shapes[key]]
+    shapes = {seen.key: tuple(seen.shape) for seen in torch.survey.outputs}
+    same_shape = [key for key in output_keys if key in keras.values and keras.values[key].shape == shapes[key]]
     output_matches = [Match(torch=key, keras=key, axes=list(range(len(shapes[key]))), by="order") for key in same_shape]
-    apart = outputs_apart(torch, torch_values, keras_values)
-    alike = by_masks and drawn_alike(torch, keras)
-    sides = (torch, torch_values), (keras, keras_values)
-    ours, theirs = (module_outputs(survey, values, mapping, alike) for survey, values in sides)
-    state = Counterparts(ours, theirs, apart, given)
+    alike = by_masks and drawn_alike(torch.survey, keras.survey)
+    ours, theirs = (module_outputs(side, mapping, alike) for side in (torch, keras))
+    state = Counterparts(ours, theirs, outputs_apart(torch, keras.values), given)
     match_equal(state)
     match_owners(state)
     match_in_gaps(state)
     reordered = _reordered(mapping)
-    matches = _matches(state, torch, keras, reordered)
+    matches = _matches(state, torch.survey, keras.survey, reordered)
     told = {module(each.torch) for each in matches if each.inputs is not None} | reordered
     distances = {pair.torch.key: pair.fit.distance for pair in state.matched.values()}
-    distances |= {each.torch: _apart(torch_values[each.torch], keras_values[each.keras]) for each in output_matches}
+    distances |= {each.torch: _apart(torch.values[each.torch], keras.values[each.keras]) for each in output_matches}
     return Matching(
         matches=[*matches, *output_matches],
         torch_alone=[output.key for output in state.torch if output.number not in state.matched],
         keras_alone=[output.key for output in state.keras if output.number not in state.taken],
         layouts=layouts,
-        fed=list(fed(state, torch.arguments, keras.arguments, told)),
+        fed=list(fed(state, torch.survey.arguments, keras.survey.arguments, told)),
         equal=[key for key, distance in distances.items() if distance <= EQUAL],
         hidden=[key for key, distance in distances.items() if distance <= HIDDEN],
-        not_compared=[*sentences("torch", torch.returned), *sentences("Keras", keras.returned)],
+        not_compared=[*sentences("torch", torch.survey.returned), *sentences("Keras", keras.survey.returned)],
     )
 
 
 def match_in_order(
-    torch: Survey,
-    torch_values: dict[str, Array],
-    keras: Survey,
-    keras_values: dict[str, Array],
-    mapping: Mapping,
-    given: Sequence[Order],
+    torch: Surveyed, keras: Surveyed, mapping: Mapping, given: Sequence[Order]
 ) -> tuple[Matching, dict[int, list[int]]]:
     """Return what `match` does, and in which order Keras's model draws torch's masks, if that is another one."""
-    both, masks = (torch, torch_values, keras, keras_values, mapping, given), torch.rehearsal.masks
-    matching = match(*both)
+    matching, masks = match(torch, keras, mapping, given), torch.survey.rehearsal.masks
     if len(set(masks)) < len(masks) and matching.torch_alone:
-        freely = match(*both, by_masks=False)
-        if orders := draws(freely, torch.rehearsal, keras.rehearsal):
+        freely = match(torch, keras, mapping, given, by_masks=False)
+        if orders := _draws(freely, torch.survey.rehearsal, keras.survey.rehearsal):
             return freely, orders
     return matching, {}
+
+
+def _draws(matching: Matching, torch: Rehearsal, keras: Rehearsal) -> dict[int, list[int]]:
+    """Return torch's masks in the order in which Keras's model draws them, by their size, where that is another order.
+
+    Which of torch's masks is which of Keras's is told by the next tensor that corresponds: two towers of a model may be
+    called in any order. Numbers count the masks of one size in a step.
+    """
+    names = {match.keras: match.torch for match in matching.matches if not match.torch.startswith(MODEL)}
+    orders = {}
+    for size in dict.fromkeys(torch.masks):
+        ours = _next_tensors(torch, {name: name for name in names.values()}, size)
+        theirs = _next_tensors(keras, names, size)
+        if ours != theirs and sorted(ours) == sorted(theirs):
+            numbers = by_key((name, number) for number, name in enumerate(ours))
+            orders[size] = [numbers[name].pop(0) for name in theirs]
+    return orders
+
+
+def _next_tensors(rehearsal: Rehearsal, names: dict[str, str], size: int) -> list[str]:
+    """Return for each mask of a size the tensor, of those that have a name here, that is returned next; "" if none."""
+    known = [(name, rehearsal.behind(key, size) or 0) for key in rehearsal.drawn if (name := names.get(key))]
+    masks = range(rehearsal.masks.count(size))
+    return [next((name for name, before in known if before > number), "") for number in masks]
 
 
 def summary(matching: Matching, alone: dict[str, list[str]] | None = None) -> Matched:
@@ -123,15 +134,15 @@ def summary(matching: Matching, alone: dict[str, list[str]] | None = None) -> Ma
     )
 
 
-def outputs_apart(torch: Survey, torch_values: dict[str, Array], keras_values: dict[str, Array]) -> float:
+def outputs_apart(torch: Surveyed, keras: dict[str, Array]) -> float:
     """Return the largest distance between the outputs of the whole models; infinite if an output is missing."""
-    keys = outputs(torch)
-    if not keys or not set(keys) <= set(torch_values) & set(keras_values):
+    keys = outputs(torch.survey)
+    if not keys or not set(keys) <= set(torch.values) & set(keras):
         return math.inf
-    tensors = (Tensor(torch_values[key]) for key in keys)
+    tensors = (Tensor(torch.values[key]) for key in keys)
     if not any(output.family == "float" and not output.is_constant for output in tensors):
         return math.inf  # class ids, or one number everywhere, can be equal in spite of any fault
-    return max(_apart(torch_values[key], keras_values[key]) for key in keys)
+    return max(_apart(torch.values[key], keras[key]) for key in keys)
 
 
 def _apart(first: Array, second: Array) -> float:

@@ -13,9 +13,11 @@ side: then the first call of one side is not that of the other.
 from collections import Counter
 from collections.abc import Iterator
 from itertools import accumulate, chain
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from parity.core.arrays import Array
 from parity.core.groups import by_key
 from parity.runtime.survey import Module, Survey
 from parity.trace.mapping import Mapping, Match, Matching
@@ -24,6 +26,13 @@ SEPARATORS = {"torch": ".", "keras": "/"}
 # Words in the kinds of modules that do nothing in inference and something at random in training.
 RANDOM = ("drop", "noise", "stochastic")
 Owned = dict[str, frozenset[int]]  # module -> numbers of the mapping's entries whose weights are within it
+
+
+class Surveyed(NamedTuple):
+    """A side's survey, and what its model returned in inference, by key: whole tensors, in a certificate excerpts."""
+
+    survey: Survey
+    values: dict[str, Array]
 
 
 def owned(survey: Survey, mapping: Mapping) -> Owned:

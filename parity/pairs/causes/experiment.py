@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from parity.config.pair import UNKNOWN
 from parity.core.errors import BackendError
 from parity.diagnose.diagnosis import Examined
-from parity.diagnose.experiment.candidates import IDENTITIES
 from parity.diagnose.experiment.causes import causes, each_once, with_causes
 from parity.diagnose.experiment.description import (
     Description,
@@ -19,17 +18,14 @@ from parity.diagnose.experiment.description import (
     with_descriptions,
     with_lines,
 )
-from parity.diagnose.experiment.knobs import THEIRS
-from parity.diagnose.experiment.operations import FIRST, LEFT_OUT, SECOND
 from parity.diagnose.experiment.questions import Asked, Guilty, around_asked, earliest, guilty, is_forward, wider
-from parity.diagnose.experiment.statements import KIND as STATEMENT
 from parity.diagnose.place import around
 from parity.pairs.accepting.consequences import diagnosis_key
 from parity.pairs.causes import further
-from parity.pairs.causes.further import Questions, asked_about
+from parity.pairs.causes.further import Questions, asked_about, explains
 from parity.pairs.causes.sources import shown
 from parity.pairs.file import PairFile
-from parity.results import CaseResult, Cause, Changed
+from parity.results import CaseResult, Cause
 from parity.runtime import experiment, survey
 from parity.runtime.experiment import Outcome, Question
 from parity.runtime.job import ExperimentJob
@@ -40,7 +36,6 @@ from parity.trace.mapping import PairContext
 
 MOST_ALIKE: Final = 4  # further modules of a kind that are asked
 SILENT: Final = Description("")
-MISSING: Final = (LEFT_OUT, FIRST, SECOND, *IDENTITIES)  # what is done in place of what one side leaves out
 MOST_ENDS: Final = 4  # processes of a side that may end by what they try
 
 
@@ -65,7 +60,11 @@ class Experiment(NamedTuple):
             named = self._searched(asked, by_place)
             behind = None
             if examined.result.verdict == "diverged" and sum(map(bool, named.values())) == 1:
-                behind = self._behind(asked, by_place, named, examined.result)
+                behind, whole = further.besides_or_whole(asked, by_place, named, self._answers, self._named)
+                named |= whole
+                examined.result.causes = [
+                    each for each in examined.result.causes if each.id == UNKNOWN or each.where not in whole
+                ]
             for where, matches in named.items():
                 if matches or len(examined.result.causes) > 1:  # what only follows from a named cause needs none
                     examined.result.causes = with_causes(examined.result.causes, where, matches)
@@ -79,24 +78,6 @@ class Experiment(NamedTuple):
         except BackendError as error:
             reason = f"the modules whose cause is unknown could not be called again: {error}"
             examined.result.not_compared.append(reason)
-
-    def _behind(
-        self, asked: Asked, unknown: dict[str, Guilty], named: dict[str, list[Cause]], result: CaseResult
-    ) -> list[Cause] | None:
-        """Return what else differs with the one cause that was found (`named`), as `further.besides` does.
-
-        What one side leaves out at one place it may do at a later one: then a change after which the whole model
-        returns what the other side's does takes its place, and that of what formulas have found there.
-        """
-        (matches,) = filter(None, named.values())
-        behind = further.besides(asked, matches, self._answers)
-        if behind == [] or not any(map(_may_be_elsewhere, matches[0].changes)):
-            return behind
-        for where, whole in further.by_model(asked, unknown, self._named).items():
-            if _explains(whole):
-                named[where], behind = whole, []
-                result.causes = [each for each in result.causes if each.id == UNKNOWN or each.where != where]
-        return behind
 
     @property
     def is_large(self) -> bool:
@@ -206,14 +187,14 @@ class Experiment(NamedTuple):
             }
             new = {where: each for where, each in questions.items() if wider(each) != before.get(where)}
             matches = self._named({where: around_asked(each, before.get(where)) for where, each in new.items()})
-            partly = {where: each for where, each in matches.items() if each and not _explains(each)} | partly
-            named |= {where: each for where, each in matches.items() if _explains(each)}
+            partly = {where: each for where, each in matches.items() if each and not explains(each)} | partly
+            named |= {where: each for where, each in matches.items() if explains(each)}
             gets_other = {where for where in apart if left[where].first == asked.forward[0]}
             named |= {where: [] for where in matches.keys() - partly.keys() - named.keys() - gets_other}
             before |= {where: wider(both_sides) for where, both_sides in questions.items()}
         named = further.confirmed(asked, unknown, named, self._answers, self._named)
         by_outcome = {} if named else further.by_model(asked, unknown, self._named)
-        either = partly | {where: matches for where, matches in by_outcome.items() if _explains(matches)} | named
+        either = partly | {where: matches for where, matches in by_outcome.items() if explains(matches)} | named
         return {where: either[where] for where in unknown if where in either}
 
     def _alike(self, asked: Asked, places: set[str], examined: Examined) -> list[Cause]:
@@ -303,13 +284,3 @@ class Experiment(NamedTuple):
 
     def _folder(self, side: int) -> Path:
         return (self.folder / "experiments" / self.backends[side].name).absolute()
-
-
-def _may_be_elsewhere(change: Changed) -> bool:
-    """Return whether what a change does at one place the other side may do at another one."""
-    return change.after in MISSING or change.kind == STATEMENT
-
-
-def _explains(matches: Sequence[Cause]) -> bool:
-    """Return whether what is found is one change, and not that the other side is given another mask."""
-    return len(matches) == 1 and all(change.after != THEIRS for change in matches[0].changes)

@@ -11,13 +11,18 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from parity.diagnose.experiment.candidates import IDENTITIES
 from parity.diagnose.experiment.causes import causes
+from parity.diagnose.experiment.knobs import THEIRS
+from parity.diagnose.experiment.operations import FIRST, LEFT_OUT, SECOND
 from parity.diagnose.experiment.questions import Asked, Guilty
+from parity.diagnose.experiment.statements import KIND as STATEMENT
 from parity.results import Cause
 from parity.runtime.experiment import Change, Outcome, Question
 from parity.trace.keys import MODEL, plain
 
 SIDES: Final = ("torch", "keras")
+MISSING: Final = (LEFT_OUT, FIRST, SECOND, *IDENTITIES)  # what is done in place of what one side leaves out
 MOST_PASSED: Final = 16  # tensors that differ
 MOST: Final = 3  # outputs of the model that are asked about
 Questions = dict[str, tuple[Question, Question]]  # of both sides, by what they are asked for
@@ -45,6 +50,22 @@ def besides(asked: Asked, named: Sequence[Cause], answers: Answers) -> list[Caus
     behind = [cause for outcome in outcomes.values() for cause in _causes(outcome, side, len(changes))]
     is_all = bool(outcomes) and len(outcomes) == len(asked.outputs) and all(each.same for each in outcomes.values())
     return list({cause.id: cause for cause in reversed(behind)}.values()) or ([] if is_all else None)
+
+
+def besides_or_whole(
+    asked: Asked, unknown: Mapping[str, Guilty], named: Mapping[str, list[Cause]], answers: Answers, name: Name
+) -> tuple[list[Cause] | None, dict[str, list[Cause]]]:
+    """Return what else differs with the one cause that was found, as `besides` does, and the causes that replace it.
+
+    What one side leaves out at one place it may do at a later one: then a change after which the whole model returns
+    what the other side's does takes its place, and nothing else differs.
+    """
+    (matches,) = filter(None, named.values())
+    behind = besides(asked, matches, answers)
+    may_be_elsewhere = any(change.after in MISSING or change.kind == STATEMENT for change in matches[0].changes)
+    whole = by_model(asked, unknown, name) if behind != [] and may_be_elsewhere else {}
+    explained = {where: each for where, each in whole.items() if explains(each)}
+    return ([] if explained else behind), explained
 
 
 def following(asked: Asked, named: Sequence[Cause], unknown: Sequence[Guilty], answers: Answers) -> set[str]:
@@ -102,6 +123,11 @@ def to_pass(asked: Asked) -> Question | None:
     made = (asked.questions(Guilty(plain(each.name), each)) for each in inner[:MOST_PASSED])
     questions = [both_sides[0] for both_sides in made if both_sides]
     return replace(questions[0], passed=[each.tensor for each in questions]) if questions else None
+
+
+def explains(matches: Sequence[Cause]) -> bool:
+    """Return whether what is found is one change, and not that the other side is given another mask."""
+    return len(matches) == 1 and all(change.after != THEIRS for change in matches[0].changes)
 
 
 def _kept(named: Sequence[Cause]) -> tuple[int, list[Change]] | None:

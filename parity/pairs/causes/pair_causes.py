@@ -38,10 +38,7 @@ def name_pair_causes(examined: Examined, mapping: Mapping, reference: Trace, can
     _name_sums(result, mapping, {tensor.name for tensor in examined.unequal if tensor.kind == keys.UPDATE})
     _name_tied(result, mapping)
     _name_norm(result, mapping, reference, candidate)
-    _name_buffers(result, mapping)
-    _name_exchange(result, mapping)
-    _name_values(result, mapping)
-    _name_unfilled(result, mapping)
+    _name_by_mapping(result, mapping)
     _name_decay(result, reference, candidate)
 
 
@@ -181,45 +178,34 @@ def _name_norm(result: CaseResult, mapping: Mapping, reference: Trace, candidate
             return
 
 
-def _name_buffers(result: CaseResult, mapping: Mapping) -> None:
-    """Name as a cause each buffer that torch's training changes and Keras does not have."""
+def _name_by_mapping(result: CaseResult, mapping: Mapping) -> None:
+    """Name buffers that Keras does not have; and, where the models differ, exchanged layers and builders' values.
+
+    Unknown causes follow from layers that the port has exchanged by their names, and from tables of both builders that
+    differ: computed ones that decide, and random ones that are not alike. Of a table that Keras's builder leaves at 0
+    or 1 nobody says whether it is loaded later.
+    """
     result.causes = [cause for cause in result.causes if cause.where not in mapping.changing]
     evidence = "a forward pass in training mode changes it; a constant would need no counterpart"
     result.causes += [
         Cause(id="buffer.missing", where=name, torch="changes in training", keras="has none", evidence=evidence)
         for name in mapping.changing
     ]
-
-
-def _name_exchange(result: CaseResult, mapping: Mapping) -> None:
-    """Name the layers that the port has exchanged by their names, in place of unknown causes, which follow from it."""
-    if not mapping.exchanged or result.verdict != "diverged":
+    if result.verdict != "diverged":
         return
-    result.causes = [cause for cause in result.causes if cause.id != UNKNOWN]
+    if mapping.exchanged or mapping.unlike:
+        result.causes = [cause for cause in result.causes if cause.id != UNKNOWN]
     for module, sentence in mapping.exchanged.items():
         evidence = f"with {re.sub(' (was|were) taken to be ', ' as ', sentence)} both models return the same"
         names, port = "as their names say", "exchanged"
         result.causes.append(Cause(id="weights.exchanged", where=module, torch=names, keras=port, evidence=evidence))
-
-
-def _name_values(result: CaseResult, mapping: Mapping) -> None:
-    """Name the tables of both builders that differ: computed ones that decide, and random ones that are not alike."""
-    if mapping.unlike and result.verdict == "diverged":
-        result.causes = [cause for cause in result.causes if cause.id != UNKNOWN]
-        for name, how in mapping.unlike.items():
-            same = "with torch's values in it both models return the same"
-            evidence = f"{same if how.cause == VALUES else how.said}; to load torch's values, say so in [[weights]]"
-            result.causes.append(Cause(id=how.cause, where=name, torch=how.torch, keras=how.keras, evidence=evidence))
-
-
-def _name_unfilled(result: CaseResult, mapping: Mapping) -> None:
-    """Name the tables of torch's that Keras's builder leaves at 0 or 1, where that makes its model another one."""
+    for name, how in mapping.unlike.items():
+        same = "with torch's values in it both models return the same"
+        evidence = f"{same if how.cause == VALUES else how.said}; to load torch's values, say so in [[weights]]"
+        result.causes.append(Cause(id=how.cause, where=name, torch=how.torch, keras=how.keras, evidence=evidence))
     evidence = "torch's values were loaded; if the port loads them later, say so in [[weights]]"
-    if result.verdict == "diverged":
-        result.causes += [
-            Cause(id=VALUES, where=name, torch=how.torch, keras=how.keras, evidence=evidence)
-            for name, how in mapping.unfilled.items()
-        ]
+    for name, how in mapping.unfilled.items():
+        result.causes.append(Cause(id=VALUES, where=name, torch=how.torch, keras=how.keras, evidence=evidence))
 
 
 def _name_decay(result: CaseResult, reference: Trace, candidate: Trace) -> None:

@@ -1,40 +1,40 @@
-"""Find what only the training tells of a pair: buffers that change, a `fit` that trains otherwise, modes and masks.
+"""Find what only the training tells of a pair: buffers that change, a `fit` that trains otherwise, moving averages.
 
 Keras has no counterpart for these buffers of torch's. The rehearsal makes only two passes; a buffer that begins to
 change later is noticed once the training was recorded. And `fit` may train a Keras model otherwise than its recorded
 steps, which ran op by op.
+
+An average of weights, as target networks and EMA models keep them, moves by a part of the way to another weight, its
+source: after = before + (1 - rate) * (source - before), where the source is that behind the optimizer's update, or
+before it.
 """
 
 import itertools
-from collections import Counter
 from collections.abc import Mapping as Named
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final, NamedTuple
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from parity.config.pair import UNKNOWN, Pair
-from parity.core.arrays import Array
+from parity.core.arrays import Array, Floats
 from parity.core.wording import count
-from parity.diagnose.experiment.causes import CARRIED, KEPT
-from parity.pairs.weights.runs import agrees
 from parity.results import CaseResult, Cause, Divergence
-from parity.runtime.survey import Survey
 from parity.trace import keys
-from parity.trace.keys import MODEL, plain
-from parity.trace.manifest import Tensors, Trace
-from parity.trace.mapping import Mapping, Matching, counts
+from parity.trace.keys import MODEL
+from parity.trace.manifest import Trace
+from parity.trace.mapping import Mapping, counts
 from parity.trace.training import Fitted
 
 STATE = "fit.python_state"  # what Python keeps is frozen in the graph that fit makes
 GRAPH = "fit.graph"  # fit computes otherwise for another reason
 UPDATES = "accumulation.updates"  # after how many batches the gradients are applied
 SCALES = ("loss.normalisation", "loss.scale", "gradient.scale")
-PLACE = "dropout.place"  # dropouts that draw masks for tensors of other sizes
-ORDER = "dropout.order"
-MODES = ("dropout.active", "batch_norm.mode")  # what a layer does that is not told of the training
 MOST = 3  # names in a sentence
+EXACT: Final = 1e-9  # relative, what is left of an average in float64
+ROUNDING: Final = 2.0**-48  # relative, what an average of two equal numbers may move
+BEHIND, BEFORE = "the updated weights", "the weights before the update"
 State = Named[str, Array]
 
 
@@ -121,6 +121,62 @@ def _divergence(fitted: Fitted, candidate: Trace, mapping: Mapping) -> Divergenc
     )
 
 
+class Average(NamedTuple):
+    """How a weight moved in the first step: as an average of which others, and how much of the old value stays."""
+
+    source: str
+    of: str
+    rate: float
+
+
+class _Moved(NamedTuple):
+    """The parameters of a side by name, before and after the first step."""
+
+    before: dict[str, Floats]
+    after: dict[str, Floats]
+
+
+def name_averages(result: CaseResult, torch: Trace, keras: Trace) -> None:
+    """Name the rate of a moving average, or the order of it and the update, where a weight's cause is not known."""
+    whole = torch.whole(), keras.whole()
+    result.causes = [_named(cause, *whole) if cause.id == UNKNOWN else cause for cause in result.causes]
+
+
+def _named(cause: Cause, *traces: Trace) -> Cause:
+    ours, theirs = (_Moved(trace.of_kind("parameter", None), trace.of_kind("parameter", 0)) for trace in traces)
+    if any(cause.where not in held for held in (*ours, *theirs)):
+        return cause
+    if (torch := _average(cause.where, ours)) is None:
+        return cause
+    keras = _average(cause.where, theirs, torch.source)
+    if keras is None or (torch.of, round(torch.rate, 9)) == (keras.of, round(keras.rate, 9)):
+        return cause
+    evidence = f"it is the moving average of {torch.source}: each side's move in the first step is reproduced"
+    if torch.of != keras.of:
+        return Cause(id="average.order", where=cause.where, torch=torch.of, keras=keras.of, evidence=evidence)
+    torch_rate, keras_rate = (float(f"{each.rate:.9g}") for each in (torch, keras))
+    return Cause(id="average.rate", where=cause.where, torch=torch_rate, keras=keras_rate, evidence=evidence)
+
+
+def _average(name: str, side: _Moved, source: str = "") -> Average | None:
+    """Return how a weight moved, as an average of `source` or of any other of its shape; None if as none."""
+    before, move = side.before[name], side.after[name] - side.before[name]
+    is_still = np.abs(move).max(initial=0.0) <= ROUNDING * np.abs(before).max(initial=0.0)
+    for averaged in [source] if source else [each for each in side.before if each != name and each in side.after]:
+        if side.before[averaged].shape != before.shape:
+            continue
+        for of, value in ((BEHIND, side.after[averaged]), (BEFORE, side.before[averaged])):
+            distance = value - before
+            if not distance.any():
+                if of == BEFORE and source and is_still:  # it began as a copy
+                    return Average(averaged, of, 1.0)
+                continue
+            share = float(np.vdot(distance, move) / np.vdot(distance, distance))
+            if not is_still and np.abs(move - share * distance).max() <= EXACT * np.abs(move).max():
+                return Average(averaged, of, 1 - share)
+    return None
+
+
 def changing(states: Sequence[State]) -> list[str]:
     """Return the names of the arrays that do not keep their first state in all later ones."""
     return [name for name, array in states[0].items() if any(not _same(array, later[name]) for later in states[1:])]
@@ -147,7 +203,7 @@ def with_changing_buffers(mapping: Mapping, reference: Trace) -> Mapping:
     if not changed:
         return mapping
     counter_notes = set(map(counts, changed))
-    return msgspec.structs.replace(
+    return replace(
         mapping,
         constants=[name for name in mapping.constants if name not in changed],
         changing=[*mapping.changing, *changed],
@@ -178,74 +234,3 @@ def _buffers(trace: Trace, wanted: set[str]) -> dict[str, dict[int, Array]]:
 
 def _same(first: Array, second: Array) -> bool:
     return np.array_equal(first, second, equal_nan=first.dtype.kind in "fc")
-
-
-def explain_mode(result: CaseResult, torch: Survey, keras: Survey) -> None:
-    """Say which layers are not in training mode: Keras's, where the model's `call` takes no `training`, or torch's."""
-    rates = {module.path: module.facts.get("rate") for module in torch.modules}
-    result.causes = [_as_mode(cause, "torch") if rates.get(plain(cause.where)) else cause for cause in result.causes]
-    if any(cause.id == MODES[0] for cause in result.causes):  # then each side draws another number of masks
-        result.causes = [cause for cause in result.causes if cause.id != ORDER]
-    said = "; keras's `call` takes no `training`, and fit calls the model without it"
-    for number, cause in enumerate(result.causes if keras.is_mode_lost else ()):
-        if (told := _as_mode(cause, "keras")).id in MODES:
-            result.causes[number] = msgspec.structs.replace(told, evidence=told.evidence + said)
-
-
-def explain_states(result: CaseResult, keras: Survey, matching: Matching | None) -> None:
-    """Name state that a layer of Keras's keeps from step to step, where a later pass is the first to part."""
-    first = result.first_divergence
-    if not (matching and first and first.step and first.kind in ("input", "activation", "loss")):
-        return
-    moving = set(keras.rehearsal.changing).difference(keras.rehearsal.counting)
-    layers = {plain(match.torch): plain(match.keras) for match in matching.matches}
-    kept = {
-        module: names
-        for module, layer in layers.items()
-        if layer and (names := sorted(name for name in moving if name.startswith(f"{layer}/")))
-    }
-    for number, cause in enumerate(result.causes):
-        where = plain(cause.where)
-        if cause.id == UNKNOWN and where in kept:
-            evidence = f"in the first step both are alike; keras's steps change {', '.join(kept[where][:MOST])}"
-            result.causes[number] = msgspec.structs.replace(
-                cause, id=CARRIED, torch=KEPT[False], keras=KEPT[True], evidence=evidence
-            )
-        elif cause.id == CARRIED and where == "loss" and kept:
-            result.causes[number] = msgspec.structs.replace(cause, where=next(iter(kept)))
-
-
-def _as_mode(cause: Cause, side: str) -> Cause:
-    """Return the cause of a dropout that drops nothing on a side: its rate may be the same, but it is idle."""
-    if cause.id != "dropout.rate" or cause.sides[side]:
-        return cause
-    return msgspec.structs.replace(cause, id=MODES[0], torch=side != "torch", keras=side != "keras")
-
-
-def explain_masks(result: CaseResult, torch: Survey, keras: Survey, ours: Tensors, theirs: Tensors) -> None:
-    """Name masks for other sizes where training alone parts for no known cause, or for a dropout of one side alone.
-
-    Of several dropouts, that is one which stands elsewhere on the other side. `ours`, `theirs`: of inference.
-    """
-    rehearsals = [side.rehearsal for side in (torch, keras)]
-    drawn = [Counter(each.masks) for each in rehearsals if each.drawn]  # none of a model that could not be rehearsed
-    if len(drawn) < 2 or drawn[0] == drawn[1]:
-        return
-    sides = [sorted(further.elements()) for further in (drawn[0] - drawn[1], drawn[1] - drawn[0])]
-    named = [cause for cause in result.causes if cause.id in (UNKNOWN, ORDER) or (_is_one_sided(cause) and all(sides))]
-    if named and agrees(torch, ours, theirs):
-        values = [
-            f"masks for {', '.join(map(str, sizes))} elements" if sizes else "no further masks" for sizes in sides
-        ]
-        evidence = "in inference both return the same; a training pass draws other masks on each side"
-        if named[0].evidence and named[0].id not in (UNKNOWN, ORDER):
-            evidence = f"{evidence}; {named[0].evidence}"
-        named[1:] = [each for each in named[1:] if _is_one_sided(each)]  # the other place of the same dropout
-        place = msgspec.structs.replace(named[0], id=PLACE, torch=values[0], keras=values[1], evidence=evidence)
-        causes = [place if each is named[0] else each for each in result.causes]
-        result.causes = [each for each in causes if not any(each is other for other in named[1:])]
-
-
-def _is_one_sided(cause: Cause) -> bool:
-    """Return whether one side drops something where the other drops nothing."""
-    return cause.id == "dropout.rate" and bool(cause.torch) != bool(cause.keras)

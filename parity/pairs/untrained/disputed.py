@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from parity.pairs.activations.modules import Surveyed
 from parity.pairs.extent import few
 from parity.pairs.untrained.built import Built
 from parity.pairs.untrained.random_tables import DISTRIBUTION, LARGEST, USED, Draw, Judge, RandomTable, Sides
@@ -129,10 +130,10 @@ def _decided(proposal: Proposal, disputed: list[Disputed], loaded: Resolved, sol
 
     def matters(each: Disputed) -> bool:
         """Return whether Keras's model returns something else with its own values than with torch's."""
-        values = trials.run(_removed(loaded.mapping, [each]))[1]
-        return not agrees(trials.torch, loaded.values, values)
+        own = trials.run(_removed(loaded.mapping, [each])).values
+        return not agrees(Surveyed(trials.torch.survey, loaded.keras.values), own)
 
-    if trials.agree(loaded.values):
+    if trials.agree(loaded.keras.values):
         scaled = [(each, _removed(loaded.mapping, [each._replace(partial=each.scaled)])) for each in disputed]
         # Those of which Keras's model returns the same with torch's random values at Keras's scale.
         free = [each for each, mapping in scaled if each.scaled and trials.agree_with(mapping)]
@@ -141,28 +142,21 @@ def _decided(proposal: Proposal, disputed: list[Disputed], loaded: Resolved, sol
         groups = [disputed] if len(disputed) > MOST_RUNS else [[each] for each in disputed]
         wrong = [each for group in groups if not trials.agree_with(_removed(loaded.mapping, group)) for each in group]
         harmless = [each for each in disputed if each not in wrong]
-        own, unfilled = _by_kind(wrong)
+        own = [each for each in wrong if not each.unfilled]
+        unfilled = decisive = [each for each in wrong if each.unfilled]
         mapping = _removed(_kept(_told(loaded.mapping, free, FREE), harmless), own)
-        return loaded._replace(mapping=_loaded(replace(mapping, unlike=_by_name(own)), unfilled, unfilled))
-    kept = solve(_without(proposal, disputed))
-    if trials.agree(kept.values):
-        return kept._replace(mapping=_kept(kept.mapping, disputed))
-    own, unfilled = _by_kind(disputed)
-    matter = list(filter(matters, unfilled))
-    drawn = [each for each in own if each.unlike.cause == DISTRIBUTION and matters(each)]
-    mapping = _kept(_removed(loaded.mapping, drawn), [each for each in own if each not in drawn])
-    return loaded._replace(mapping=_loaded(replace(mapping, unlike=_by_name(drawn)), unfilled, matter))
-
-
-def _by_kind(disputed: Sequence[Disputed]) -> tuple[list[Disputed], list[Disputed]]:
-    """Return those that Keras's builder computes, and those that it leaves at 0 or 1."""
-    own, unfilled = ([each for each in disputed if each.unfilled == is_so] for is_so in (False, True))
-    return own, unfilled
-
-
-def _loaded(mapping: Mapping, unfilled: Sequence[Disputed], decisive: Sequence[Disputed]) -> Mapping:
-    """Return the mapping with what Keras's builder leaves at 0 or 1, which is given torch's values."""
-    return replace(_told(mapping, unfilled, LOADED), unfilled=_by_name(decisive))
+    else:
+        kept = solve(_without(proposal, disputed))
+        if trials.agree(kept.keras.values):
+            return kept._replace(mapping=_kept(kept.mapping, disputed))
+        # What Keras's builder leaves at 0 or 1 is given torch's values; of the rest counts what is not drawn alike.
+        unfilled = [each for each in disputed if each.unfilled]
+        decisive = list(filter(matters, unfilled))
+        others = [each for each in disputed if not each.unfilled]
+        own = [each for each in others if each.unlike.cause == DISTRIBUTION and matters(each)]
+        mapping = _kept(_removed(loaded.mapping, own), [each for each in others if each not in own])
+    mapping = replace(_told(mapping, unfilled, LOADED), unlike=_by_name(own), unfilled=_by_name(decisive))
+    return loaded._replace(mapping=mapping)
 
 
 def _by_name(disputed: Iterable[Disputed]) -> dict[str, Unlike]:

@@ -79,7 +79,7 @@ def vary(
         result.variations = list(comparisons.judged())
         result.coverage = covered(_branches(file, folder, context, comparisons, result.variations))
         unshared = comparisons.unshared
-        result.causes += filter(None, (comparisons.of_the_call(result.variations), comparisons.of_a_seed()))
+        result.causes += comparisons.causes(result.variations)
         if given_only:
             result.variations = [each for each in result.variations if each.verdict == "diverged"]
     finally:
@@ -129,30 +129,22 @@ class _Comparisons:
             return
         yield from (self._judged(number) for number in range(1, len(self.chosen)))
 
-    def of_the_call(self, judged: Sequence[VariationResult]) -> Cause | None:
-        """Return the cause if the plain call differs because, on one side, it is another one than in inference."""
-        if not any(each.name == CALLED and each.verdict == "diverged" and not each.failed for each in judged):
-            return None
-        other, stem = [], keys.step_file(0)
-        for side in SIDES:  # that of which the plain call does not return what its call in inference mode does
-            inference, plain = (Trace(self.folder / side / str(n)).open("high", stem) for n in range(ALWAYS))
-            if not all(key in plain and reproduced(array, plain[key]) for key, array in inference.items()):
-                other.append(side)
-        values: dict[str, Any] = {side: "another computation" if side in other else "as in inference" for side in SIDES}
-        if not other:
-            return None
-        evidence = "; ".join(f"{side}: called {HOW[side]}, the model returns other numbers" for side in other)
-        return Cause(id=DEFAULT, where=MODEL, **values, evidence=evidence)
+    def causes(self, judged: Sequence[VariationResult]) -> Iterator[Cause]:
+        """Yield a cause if the plain call differs as it is another one, or if one side repeats its dropout masks."""
+        if any(each.name == CALLED and each.verdict == "diverged" and not each.failed for each in judged):
+            other = [side for side in SIDES if not self._is_plain_call_inference(side)]
+            evidence = "; ".join(f"{side}: called {HOW[side]}, the model returns other numbers" for side in other)
+            if other:
+                yield _cause(DEFAULT, other, "another computation", "as in inference", evidence)
+        if len(sides := self._seeded(TRAINING)) == 1:
+            evidence = f"{sides[0]}: a second call draws the masks of the first"
+            yield _cause(SEED, sides, "the same masks in every call", "new masks", evidence)
 
-    def of_a_seed(self) -> Cause | None:
-        """Return the cause if one side alone draws the same dropout masks in every call."""
-        if len(sides := self._seeded(TRAINING)) != 1:
-            return None
-        values: dict[str, Any] = {
-            side: "the same masks in every call" if side in sides else "new masks" for side in SIDES
-        }
-        evidence = f"{sides[0]}: a second call draws the masks of the first"
-        return Cause(id=SEED, where=MODEL, **values, evidence=evidence)
+    def _is_plain_call_inference(self, side: str) -> bool:
+        """Return whether a side's plain call returns what its call in inference mode does."""
+        traces = (Trace(self.folder / side / str(number)) for number in range(ALWAYS))
+        inference, plain = (trace.open("high", keys.step_file(0)) for trace in traces)
+        return all(key in plain and reproduced(array, plain[key]) for key, array in inference.items())
 
     def _seeded(self, name: str) -> list[str]:
         return [side for side, facts in self.facts.items() if name in facts.seeded]
@@ -210,6 +202,12 @@ class _Comparisons:
             return VariationResult(name=variation.name, verdict="skipped", skipped=skipped, failed=failed)
         reason = f"{accepting} takes them, {failing} fails: {message}"
         return VariationResult(name=variation.name, verdict="diverged", reason=reason, failed=failed)
+
+
+def _cause(name: str, sides: Sequence[str], theirs: str, others: str, evidence: str) -> Cause:
+    """Return a cause by what these sides do, and what others do."""
+    values: dict[str, Any] = {side: theirs if side in sides else others for side in SIDES}
+    return Cause(id=name, where=MODEL, **values, evidence=evidence)
 
 
 def _not_judged(torch: Trace, keras: Trace) -> str:

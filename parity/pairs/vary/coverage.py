@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from parity.core.arrays import Array
 from parity.pairs.activations.modules import drops
@@ -105,7 +106,7 @@ def in_torch_names(seen: Iterable[Seen], matching: Matching | None) -> Iterator[
     for branch in seen:
         is_shared = branch.where == MODEL or branch.where.startswith("inputs.")
         where = branch.where if is_shared else names.get(branch.where, f"keras: {branch.where}")
-        yield msgspec.structs.replace(branch, where=where)
+        yield replace(branch, where=where)
 
 
 def by_mode(survey: Survey, training: bool) -> Iterator[Seen]:

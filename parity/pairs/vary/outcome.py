@@ -9,8 +9,8 @@ gradient beyond a limit or at a padding id, shows there.
 from collections.abc import Mapping
 from pathlib import Path
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from parity.config.pair import TARGET
 from parity.core.arrays import Array, digest
@@ -43,7 +43,7 @@ def conclude(result: CaseResult, unshared: list[VariationResult]) -> VariationRe
     reason = f"{where} {decisive.name}: {decisive.reason}"
     result.verdict, result.reason = worst([result.verdict, decisive.verdict]), reason
     divergence = Divergence(step=0, kind="activation", name=MODEL, replica=0, bits=None, reason=reason)
-    result.first_divergence = msgspec.structs.replace(decisive.first_divergence or divergence, reason=reason)
+    result.first_divergence = replace(decisive.first_divergence or divergence, reason=reason)
     return decisive
 
 
@@ -71,7 +71,7 @@ def pair_on(variation: Variation, file: PairFile, folder: Path) -> PairFile:
     """Return the pair with a variation's inputs, which are written into `folder`, and without training."""
     path = _saved(variation.inputs, folder)
     inputs = {
-        name: msgspec.structs.replace(given, npz=path, shape=list(variation.inputs[name].shape))
+        name: replace(given, npz=path, shape=list(variation.inputs[name].shape))
         for name, given in file.pair.inputs.items()
         if name not in file.pair.loss_inputs
     }
@@ -118,11 +118,8 @@ def _is_target(name: str, array: Array) -> bool:
 def _on(file: PairFile, shapes: Mapping[str, list[int]], path: str) -> PairFile:
     """Return the pair with inputs of an .npz file, of these shapes."""
     pair = file.pair
-    inputs = {
-        name: msgspec.structs.replace(pair.inputs[name], npz=path, shape=shape, range=None)
-        for name, shape in shapes.items()
-    }
-    case = msgspec.structs.replace(file.case, model=msgspec.structs.replace(pair, inputs=inputs))
+    inputs = {name: replace(pair.inputs[name], npz=path, shape=shape, range=None) for name, shape in shapes.items()}
+    case = replace(file.case, model=replace(pair, inputs=inputs))
     return file._replace(case=case)
 
 
@@ -141,6 +138,6 @@ def take_causes(result: CaseResult, again: CaseResult, variation: Variation) -> 
     step = result.first_divergence.step
     where = f"on {variation.name}" if step else f"{ELSEWHERE} {variation.name}"
     reason = f"{where}: {again.first_divergence.reason}"
-    first = msgspec.structs.replace(again.first_divergence, step=step, reason=reason)
+    first = replace(again.first_divergence, step=step, reason=reason)
     result.reason, result.first_divergence = reason, first
     result.causes, result.suggestions = again.causes, again.suggestions

@@ -4,6 +4,10 @@ What one alignment leaves over (a shortcut that one side calls before the main p
 again among itself, until nothing can be linked any more. Shapes decide what is possible; then kinds count and, least
 of all, names. But modules whose names exclude each other (within `text` and within `vision`) are linked only when
 nothing else is left. Single weights that are left over, and buffers, are aligned in the same way.
+
+Keras may hold a part of the rows of a table of embeddings: torch's may begin or end with rows for padding. The names
+have to say that both are tables of one thing (positions, tokens, segments). Which rows Keras has is left to running,
+and always told. A table with fewer rows than Keras's has no counterpart: nothing would fill the others.
 """
 
 import functools
@@ -21,6 +25,7 @@ from parity.pairs.weights import names
 from parity.pairs.weights.links import Link, make_link
 from parity.pairs.weights.units import Unit, bare_unit, single_weight_units
 from parity.runtime.survey import Survey
+from parity.trace.mapping import Entry
 
 # Scores: for each unit that gets a counterpart, then for what speaks for this very counterpart.
 PLACED, KIND, PART, NAME, NUMBER, NEXT = 3.0, 1.0, 1.5, 1.0, 0.25, 0.5
@@ -30,6 +35,8 @@ MISSING = 0.75  # subtracted for each weight that has no counterpart
 SIZES = ((1, 1), (1, 3), (3, 1), (1, 2), (2, 1))  # how many units of torch's and of Keras's a link may hold
 MOSTLY = 0.5  # the part of two tables' elements that says, where they are equal, that the tables correspond
 MAIN = ("weight", "recurrent", "depthwise", "pointwise")  # roles of weights that no side leaves out
+FEW = 3  # up to so many further rows, the part may begin at any of them; of more, it is the first or the last rows
+COMMON = names.HOLDERS | {"embedding"}  # words that tables of different things share
 Positions = tuple[int, ...]
 
 
@@ -84,6 +91,38 @@ def align_buffers(
         )
         aligned += align(ours, theirs)
     return aligned
+
+
+def link_tables(torch: Sequence[Unit], keras: Sequence[Unit], links: Iterable[Link]) -> list[Link]:
+    """Return links of the tables that `links` leave over, each with a choice for every part that Keras may have."""
+    used = {name for link in links for entry in link.entries for name in (*entry.torch, *entry.keras)}
+    tables = [
+        [unit for unit in side if unit.family == "embedding" and not unit.alias and list(unit.weights) == ["weight"]]
+        for side in (torch, keras)
+    ]
+    left = [[unit for unit in side if unit.weights["weight"].name not in used] for side in tables]
+    likely = sorted(itertools.product(*left), key=lambda pair: -names.similarity(pair[0].label, pair[1].label))
+    found: list[Link] = []
+    for ours, theirs in likely:
+        taken = {id(unit) for link in found for unit in (*link.torch, *link.keras)}
+        table, part = ours.weights["weight"], theirs.weights["weight"]
+        is_part = table.shape[1:] == part.shape[1:] and table.shape[0] > part.shape[0]
+        shared = (names.distinctive_words(ours.label) & names.distinctive_words(theirs.label)) - COMMON
+        is_free = not taken & {id(ours), id(theirs)}
+        if is_part and shared and ours.unused == theirs.unused and is_free:
+            slices = _slices(table.shape[0], part.shape[0])
+            choices = [[Entry(torch=[table.name], keras=[part.name], slice=rows)] for rows in slices]
+            found.append(Link(torch=(ours,), keras=(theirs,), entries=choices[0], choices=choices))
+    return found
+
+
+def _slices(rows: int, wanted: int) -> Iterator[str]:
+    """Yield the slices of so many consecutive rows: the last, the first, and those between if they are few."""
+    further = rows - wanted
+    yield f"{further}:"
+    yield f":{wanted}"
+    if further <= FEW:
+        yield from (f"{start}:{start + wanted}" for start in range(1, further))
 
 
 def _of_equal_values(torch: Sequence[Unit], keras: Sequence[Unit], built: Built) -> Iterator[Link]:

@@ -2,8 +2,13 @@
 
 Where several ways are possible, and names and order do not decide, the mapping holds the first choice of an
 ambiguity, and running both sides decides (parity.pairs.weights.resolve).
+
+Keras's tables that nothing ever changes need no counterpart, nor do weights that change nothing that is compared: those
+that take part in nothing, and zeros which training cannot move. But one of the size of a weight that the other side
+uses and misses may be the one that was meant: both are then listed, each as a candidate for the other.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
@@ -13,16 +18,17 @@ from parity.config.pair import Pair
 from parity.core.groups import by_key
 from parity.pairs.untrained.built import Built
 from parity.pairs.weights import equal_shapes, names, rules
-from parity.pairs.weights.align import align, align_buffers, align_single_weights
-from parity.pairs.weights.left_over import alone, link_tables
+from parity.pairs.weights.align import align, align_buffers, align_single_weights, link_tables
 from parity.pairs.weights.links import Ambiguity, Choices, Link, make_link
 from parity.pairs.weights.patterns import IDENTITY
-from parity.pairs.weights.transfer_plans import planned
-from parity.pairs.weights.units import Order, Unit, positions, units
+from parity.pairs.weights.transfer import planned
+from parity.pairs.weights.units import Order, Unit, one_bias, positions, units
 from parity.runtime.survey import Survey, Weight
-from parity.trace.mapping import Entry, Mapping, counts, keeps
+from parity.trace.mapping import Entry, Mapping, Unplaced, counts, keeps
 
 NOTHING = Built()
+CANDIDATES = 5  # at most so many are listed for a weight without a counterpart
+ONE_BIAS = "PyTorch's GRU computes what Keras's does with reset_after=True; this layer has reset_after=False"
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):
@@ -189,17 +195,80 @@ def _mapping(torch: Survey, keras: Survey, entries: list[Entry], skipped: list[l
     changing_buffers = [weight for weight in buffers if weight.name in torch.rehearsal.changing]
     changing = [weight.name for weight in changing_buffers if weight.name not in torch.rehearsal.counting]
     unplaced[0] = [weight for weight in unplaced[0] if not weight.constant]
-    left = alone((torch, keras), unplaced, entries)
-    return Mapping(
-        entries=entries,
+    left = _with_left((torch, keras), unplaced, entries)
+    return replace(
+        left,
         changing=changing,
-        unplaced=left.unplaced,
-        constants=[*(weight.name for weight in buffers if weight.name not in changing), *left.fixed],
+        constants=[*(weight.name for weight in buffers if weight.name not in changing), *left.constants],
         ignored=skipped[0] + skipped[1],
-        unused=left.unused,
-        still=left.still,
         assumptions=[
             *(counts(weight.name) for weight in changing_buffers if weight.name not in changing),
-            *(keeps(name) for name in left.fixed if name in keras.rehearsal.changing),
+            *(keeps(name) for name in left.constants if name in keras.rehearsal.changing),
         ],
     )
+
+
+def _with_left(surveys: tuple[Survey, Survey], left: Sequence[Sequence[Weight]], entries: list[Entry]) -> Mapping:
+    """Return the mapping with the weights that are left on both sides, torch's and Keras's, when `entries` map others.
+
+    Those that need no counterpart are told apart: Keras's own tables and states, unused ones and zeros.
+    """
+    torch, keras = surveys
+    missed = set(map(_size, left[0]))  # a table or a state of Keras's own has the size of none of these
+    fixed = [weight.name for weight in left[1] if weight.fixed and _size(weight) not in missed]
+    left = [left[0], [weight for weight in left[1] if weight.name not in fixed]]
+    unused = {
+        survey.side: list(_needless(survey.unused, left[side], surveys[1 - side], left[1 - side]))
+        for side, survey in enumerate(surveys)
+    }
+    still = list(_needless(keras.still, left[1], torch, left[0]))
+    needless = {*still, *unused["torch"], *unused["keras"]}
+    needing = [[weight for weight in weights if weight.name not in needless] for weights in left]
+    missing = [*_unplaced(surveys, needing, entries), *_unplaced(surveys[::-1], needing[::-1], entries)]
+    unused = {side: names for side, names in unused.items() if names}
+    return Mapping(entries=entries, unplaced=missing, constants=fixed, unused=unused, still=still)
+
+
+def _needless(
+    candidates: Iterable[str], weights: Iterable[Weight], other: Survey, missing: Iterable[Weight]
+) -> Iterator[str]:
+    """Yield those of the candidates that are weights of no size that the other side uses and misses."""
+    names_of_candidates = set(candidates)
+    wanted = {_size(weight) for weight in missing if weight.name not in other.unused}
+    for weight in weights:
+        if weight.name in names_of_candidates and _size(weight) not in wanted:
+            yield weight.name
+
+
+def _unplaced(
+    surveys: Sequence[Survey], needing: Sequence[Sequence[Weight]], entries: Sequence[Entry]
+) -> Iterator[Unplaced]:
+    """Yield the first side's weights, each with candidates: the other side's free weights of the same size."""
+    for weight in needing[0]:
+        free = sorted(needing[1], key=lambda candidate: -names.similarity(weight.name, candidate.name))
+        candidates = [each.name for each in free if _size(each) == _size(weight)][:CANDIDATES]
+        yield Unplaced(
+            side=surveys[0].side,
+            name=weight.name,
+            shape=weight.shape,
+            candidates=candidates,
+            note=_note(weight, surveys, entries, bool(candidates)),
+        )
+
+
+def _note(weight: Weight, surveys: Sequence[Survey], entries: Sequence[Entry], has_candidates: bool) -> str:
+    """Return what may explain that a weight has no counterpart: that of its module lacks it."""
+    own, other = surveys
+    if weight.role == "bias" and one_bias(own, weight.module):
+        return ONE_BIAS
+    if has_candidates:
+        return ""
+    of_module = {each.name for each in own.weights if each.module == weight.module}
+    ours, theirs = (own.side, other.side)
+    found = {name for e in entries if of_module.intersection(getattr(e, ours)) for name in getattr(e, theirs)}
+    modules = {each.module for each in other.weights if each.name in found}
+    return f"its module's counterpart, {modules.pop()} of {theirs}, has no such weight" if len(modules) == 1 else ""
+
+
+def _size(weight: Weight) -> int:
+    return math.prod(weight.shape)

@@ -134,8 +134,8 @@ class _Choosing:
             if best and (best.agrees or self.trials.runs >= self.trials.most):
                 break
             proposal = self.propose(reading)
-            values = self.trials.run(proposal.mapping)[1]
-            reproduced = Reproduced(values).count(self.trials.torch, self.trials.torch_values)
+            values = self.trials.run(proposal.mapping).values
+            reproduced = Reproduced(values).count(self.trials.torch)
             tried = _Tried(self.trials.agree(values), reproduced, reading, proposal)
             best = tried if best is None or tried[:2] > best[:2] else best
         assert best is not None

@@ -10,7 +10,7 @@ like it, and a layer that is reproduced already is not tried at all.
 import heapq
 import itertools
 
-import msgspec
+from msgspec.structs import replace
 
 from parity.pairs.activations.counterparts import is_output
 from parity.pairs.activations.modules import SEPARATORS, ancestors
@@ -43,8 +43,9 @@ class _Resolution:
 
     def __init__(self, proposal: Proposal, trials: Trials) -> None:
         self.mapping, self.trials = proposal.mapping, trials
-        self.seen = [seen for seen in trials.torch.outputs if seen.key in trials.torch_values]
-        self.tensors = [tensor(trials.torch_values[seen.key]) for seen in self.seen]
+        torch, values = trials.torch
+        self.seen = [seen for seen in torch.outputs if seen.key in values]
+        self.tensors = [tensor(values[seen.key]) for seen in self.seen]
         self.ambiguities = sorted(proposal.ambiguities, key=lambda ambiguity: self._start(ambiguity.place))
         self.chosen: Chosen = (0,) * len(self.ambiguities)
         self.decided: set[int] = set()
@@ -58,31 +59,31 @@ class _Resolution:
     def resolved(self) -> Resolved:
         """Decide the ambiguities one after the other, until the models agree, and return the result."""
         for number in range(len(self.ambiguities)):
-            if self.trials.agree(self.values):
+            if self.trials.agree(self.keras.values):
                 break
             if number not in self.decided and not self._is_confirmed(number):
                 self._decide(number)
                 self._run_if_changed()
-        if self.trials.agree(self.values):
+        if self.trials.agree(self.keras.values):
             self.decided.update(range(len(self.ambiguities)))
         undecided = [each for number, each in enumerate(self.ambiguities) if number not in self.decided]
         places = list(dict.fromkeys(ambiguity.place or MODEL for ambiguity in undecided))
-        return Resolved(self._mapping(), self.survey, self.values, places, self.ambiguities, self.chosen)
+        return Resolved(self._mapping(), self.keras, places, self.ambiguities, self.chosen)
 
     def _run_if_changed(self) -> None:
         """Run Keras's model with the current choices, unless the last run was with these."""
         if self.ran == self.chosen:
             return
-        self.survey, self.values = self.trials.run(self._mapping())
+        self.keras = self.trials.run(self._mapping())
         self.ran = self.chosen
-        self.reproduced = Reproduced(self.values)
+        self.reproduced = Reproduced(self.keras.values)
 
     def _mapping(self) -> Mapping:
         """Return the proposed mapping with the current choices."""
         mapping = self.mapping
         for number, (ambiguity, choice) in enumerate(zip(self.ambiguities, self.chosen, strict=True)):
             by = {"by": "run"} if number in self.decided else {}
-            mapping = exchanged(mapping, [msgspec.structs.replace(entry, **by) for entry in ambiguity.choices[choice]])
+            mapping = exchanged(mapping, [replace(entry, **by) for entry in ambiguity.choices[choice]])
         return mapping
 
     def _decide(self, number: int) -> None:
@@ -150,7 +151,7 @@ class _Resolution:
         self.chosen = (*self.chosen[: group.start], *chosen, *self.chosen[group.stop :])
         if (self.chosen, start) not in self.distances_by_choice:
             self._run_if_changed()
-            self.agreed[self.chosen] = self.trials.agree(self.values)
+            self.agreed[self.chosen] = self.trials.agree(self.keras.values)
             window = range(start, min(start + LOOK_AHEAD, len(self.tensors)))
             self.distances_by_choice[self.chosen, start] = [self._distance(position) for position in window]
         return self.distances_by_choice[self.chosen, start]
@@ -164,8 +165,8 @@ class _Resolution:
         torch, key = self.tensors[position], self.seen[position].key
         if torch.is_constant:
             return 0.0
-        if is_output(key) and key in self.values:
-            fitted = fit(torch, Tensor(self.values[key]))
+        if is_output(key) and key in self.keras.values:
+            fitted = fit(torch, Tensor(self.keras.values[key]))
             return fitted.distance if fitted else float("inf")
         if self.reproduced.has(torch):
             return 0.0

@@ -19,10 +19,10 @@ from parity.core.groups import grouped
 from parity.core.wording import agree
 from parity.pairs.activations.counterparts import outputs
 from parity.pairs.activations.matching import outputs_apart
+from parity.pairs.activations.modules import Surveyed
 from parity.pairs.activations.values import SAME, Tensor, could_be_same, fit, tensor
 from parity.pairs.weights.links import Ambiguity
 from parity.pairs.weights.names import without_numbers
-from parity.runtime.survey import Survey
 from parity.trace.keys import MODEL
 from parity.trace.mapping import Entry, Mapping
 
@@ -32,7 +32,7 @@ FOUND = ": found by running both models"
 Choice = Sequence[Entry]
 Values = dict[str, Array]
 Chosen = tuple[int, ...]  # the number of a choice for each of several ambiguities
-Run = Callable[[Mapping], tuple[Survey, Values]]  # Keras's model with a mapping
+Run = Callable[[Mapping], Surveyed]  # Keras's model with a mapping
 Outcome = TypeVar("Outcome")
 
 
@@ -44,8 +44,7 @@ class Resolved(NamedTuple):
     """
 
     mapping: Mapping
-    survey: Survey
-    values: Values
+    keras: Surveyed
     undecided: list[str]
     ambiguities: Sequence[Ambiguity] = ()
     chosen: Chosen = ()
@@ -70,19 +69,21 @@ class Reproduced:
         fits = (fit(torch, keras) for keras in self.by_size.get(torch.size, []) if could_be_same(torch, keras))
         return not torch.is_constant and any(fitted is not None and fitted.distance <= SAME for fitted in fits)
 
-    def count(self, survey: Survey, values: Values) -> int:
+    def count(self, torch: Surveyed) -> int:
         """Return how many of torch's tensors were reproduced."""
-        return sum(self.has(tensor(values[seen.key])) for seen in survey.outputs if seen.key in values)
+        return sum(
+            self.has(tensor(torch.values[seen.key])) for seen in torch.survey.outputs if seen.key in torch.values
+        )
 
 
-def agrees(torch: Survey, torch_values: Values, keras_values: Values) -> bool:
+def agrees(torch: Surveyed, keras: Values) -> bool:
     """Return whether both models return the same, in some order of axes where their shapes differ."""
-    if outputs_apart(torch, torch_values, keras_values) <= SAME:
+    if outputs_apart(torch, keras) <= SAME:
         return True
-    keys = outputs(torch)
-    if not keys or any(key not in torch_values or key not in keras_values for key in keys):
+    keys = outputs(torch.survey)
+    if not keys or any(key not in torch.values or key not in keras for key in keys):
         return False
-    tensors = [(Tensor(torch_values[key]), Tensor(keras_values[key])) for key in keys]
+    tensors = [(Tensor(torch.values[key]), Tensor(keras[key])) for key in keys]
     if all(ours.array.shape == theirs.array.shape or ours.is_constant for ours, theirs in tensors):
         return False
     fits = [fit(*pair) for pair in tensors]
@@ -95,26 +96,26 @@ class Trials:
     `run` may overwrite what it returned once it is called again. `most`: after so many runs no hypothesis is tried.
     """
 
-    def __init__(self, torch: Survey, torch_values: Values, run: Run, most: float = math.inf) -> None:
-        self.torch, self.torch_values, self.most, self.runs = torch, torch_values, most, 0
+    def __init__(self, torch: Surveyed, run: Run, most: float = math.inf) -> None:
+        self.torch, self.most, self.runs = torch, most, 0
         self._run = run
 
     def up_to(self, most: float) -> "Trials":
         """Return trials of the same models with a count of their own."""
-        return Trials(self.torch, self.torch_values, self._run, most)
+        return Trials(self.torch, self._run, most)
 
-    def run(self, mapping: Mapping) -> tuple[Survey, Values]:
+    def run(self, mapping: Mapping) -> Surveyed:
         """Return the survey of Keras's model, and what it returns with a mapping."""
         self.runs += 1
         return self._run(mapping)
 
     def agree(self, values: Values) -> bool:
         """Return whether both models return the same, if Keras's has returned `values`."""
-        return agrees(self.torch, self.torch_values, values)
+        return agrees(self.torch, values)
 
     def agree_with(self, mapping: Mapping) -> bool | None:
         """Return whether both models return the same with a mapping; None without a run after too many of them."""
-        return self.agree(self.run(mapping)[1]) if self.runs < self.most else None
+        return self.agree(self.run(mapping).values) if self.runs < self.most else None
 
     def first(self, hypotheses: Iterable[tuple[Outcome, Mapping]]) -> Outcome | None:
         """Return what follows from the first hypothesis with whose mapping both models return the same, if any does."""
@@ -157,7 +158,7 @@ def assume(resolved: Resolved, named: Sequence[Ambiguity], trials: Trials) -> Re
     to run for this, it runs once more with the final mapping, and the returned survey and values are of that run.
     """
     trials = trials.up_to(MOST_EXCHANGES)
-    is_equal = trials.agree(resolved.values)
+    is_equal = trials.agree(resolved.keras.values)
     mapping = _assumed(resolved, trials, is_equal)
     if not is_equal:
         # Layers exchanged that names tell apart, with a sentence on these by torch's module.
@@ -168,8 +169,7 @@ def assume(resolved: Resolved, named: Sequence[Ambiguity], trials: Trials) -> Re
         )
         mapping = replace(mapping, exchanged=mapping.exchanged or trials.first(exchanges) or {})
     if trials.runs:
-        survey, values = trials.run(mapping)
-        resolved = resolved._replace(survey=survey, values=values)
+        resolved = resolved._replace(keras=trials.run(mapping))
     return resolved._replace(mapping=mapping)
 
 

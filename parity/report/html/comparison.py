@@ -12,7 +12,7 @@ from markupsafe import Markup
 from parity.config import strategies as strategy_names
 from parity.core.groups import by_key, depth_of, grouped
 from parity.details import Compared, Details
-from parity.report import html, pairs, words
+from parity.report import html, words
 from parity.report.html import plots, svg
 from parity.report.words import extent_line, not_compared
 from parity.results import CaseResult, Check, Report
@@ -94,7 +94,7 @@ def _cases(report: Report) -> Iterator[Markup]:
             layout=case.layout,
             drawings={side: svg.drawing(side, layout) for side, layout in sides.items()},
             not_compared=not_compared(case) if case.extent else case.not_compared,
-            remarks=list(pairs.lines(case)),
+            remarks=list(words.remarks(case)),
         )
 
 

@@ -1,4 +1,9 @@
-"""Weight decay that one side adds to its gradients, and the other's optimizer applies.
+"""Bring the recordings of both sides into one form, where they differ in what is no difference of the computation.
+
+Calls are numbered as they are made, where a step calls its model several times. One that bootstraps may call its model
+on the next states before it calls it on the states themselves, or behind it: that is no difference of the computation.
+Nor is it that only torch's calls are seen which are not differentiated. What a module is given tells which of its calls
+is which.
 
 Of decay that is coupled, an optimizer adds a multiple of the weight to its gradient. A penalty in the loss does the
 same, and so does a training step of the user's own: the gradients that are recorded then differ by that multiple, and
@@ -8,25 +13,104 @@ And momentum that one framework's optimizers multiply by the learning rate befor
 Where the rate is the same in all steps, both are the same computation: Keras's slots are compared in torch's form.
 """
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Collection, Mapping
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from parity.core.arrays import Array
 from parity.diagnose.solve import APART, multiple
-from parity.pairs.hidden import HIGH, Hiding
+from parity.pairs.hidden import HIGH, INNER, without
 from parity.trace import keys
-from parity.trace.manifest import Tensors, Trace
+from parity.trace.manifest import Change, Tensors, Trace
 from parity.trace.training import ParameterGroup
 from parity.verdict.traces import Unequal
 
+SAME = 1e-9  # relative: what two calls are given is the same, but for rounding
+Order = Mapping[int, int]  # the numbers of Keras's calls by those of torch's; further ones of torch's come last
+Orders = Mapping[str, Order]  # by module
+Calls = dict[str, dict[int, Array | None]]  # what a module is given, by the number of its call
 ROUNDINGS = 4  # of the multiple, its sum with the gradient, and their difference
 DIGITS = 12  # of a decay
 OUTSIDE = "rate outside"  # torch's form of momentum, as parity.diagnose.optimizer_steps names them
 SIGNS = {"rate inside": 1, "rate inside, negative": -1}
 SLOT = "momentum_buffer"
-Change = Callable[[Tensors, str, str, int], None]  # of the tensors of a run, the stem of a step, and a replica
+
+
+def in_kerass_order(reference: Trace, candidate: Trace) -> Trace:
+    """Return torch's trace with its modules' calls in Keras's order, in each step in which they tell another one."""
+    steps = set(reference.stems("high")).intersection(candidate.stems("high"))
+    orders = {stem: _orders(*(_calls(trace.open("high", stem)) for trace in (reference, candidate))) for stem in steps}
+    if not any(orders.values()):
+        return reference
+    listed = reference.manifest.files
+    files = {
+        name: list(_renamed(held, orders.get(name.rpartition("/")[2], {})).values()) for name, held in listed.items()
+    }
+
+    def reordered(tensors: Tensors, run: str, stem: str, replica: int) -> Tensors:
+        names = _renamed(tensors, orders.get(stem, {}))
+        return {names[key]: array for key, array in tensors.items()}
+
+    return reference.changed(reordered, files=files)
+
+
+def _orders(torch: Calls, keras: Calls) -> Orders:
+    """Return the order of each module whose calls in a step have another one in Keras."""
+    shared = [module for module in torch if module in keras and len(torch[module]) > 1]
+    given = {module: _order(torch[module], keras[module]) for module in shared}
+    counts = {module: (len(torch[module]), len(keras[module])) for module in shared}
+    by_counts: dict[tuple[int, int], Order] = {}
+    for module, order in given.items():
+        by_counts.setdefault(counts[module], order or {})
+    orders = {module: given[module] or by_counts[counts[module]] for module in shared}
+    return {module: order for module, order in orders.items() if any(number != own for number, own in order.items())}
+
+
+def _calls(tensors: Tensors) -> Calls:
+    """Return by module what each of its calls is given, by its number; None if that is not recorded."""
+    calls: Calls = {}
+    for key, array in tensors.items():
+        kind, name = keys.split(key)
+        if kind in INNER and keys.plain(name) not in keys.MODEL_INPUTS and "@" not in name:
+            of_module = calls.setdefault(keys.plain(name), {})
+            of_module[keys.number(name)] = array if kind == "input" else of_module.get(keys.number(name))
+    return calls
+
+
+def _order(torch: Mapping[int, Array | None], keras: Mapping[int, Array | None]) -> Order | None:
+    """Return which of torch's calls is given the same as each of Keras's; None if not all of them tell it."""
+    order: dict[int, int] = {}
+    for number, given in keras.items():
+        same = [own for own, array in torch.items() if own not in order and _are_same(array, given)]
+        if not same:
+            return None
+        order[number if number in same else same[0]] = number
+    further = itertools.count(len(keras))
+    return {own: order[own] if own in order else next(further) for own in torch}
+
+
+def _are_same(torch: Array | None, keras: Array | None) -> bool:
+    if torch is None or keras is None or torch.shape != keras.shape:
+        return False
+    return bool(np.allclose(torch, keras, rtol=SAME, atol=0.0, equal_nan=True))
+
+
+def _renamed(listed: Collection[str], orders: Orders) -> dict[str, str]:
+    """Return the keys with other numbers, by the own ones; those of a module that is called less often stay."""
+    parts = {key: keys.split(key) for key in listed}
+    called: dict[str, set[int]] = {}
+    for kind, name in parts.values():
+        if kind in INNER:
+            called.setdefault(keys.plain(name), set()).add(keys.number(name))
+
+    def renamed(key: str, kind: str, name: str) -> str:
+        order = orders.get(keys.plain(name), {}) if kind in INNER else {}
+        is_whole = set(order) == called.get(keys.plain(name), set())
+        return keys.key(kind, name.partition("#")[0], order[keys.number(name)]) if order and is_whole else key
+
+    return {key: renamed(key, *part) for key, part in parts.items()}
 
 
 def as_decayed(unequal: list[Unequal], reference: Trace, candidate: Trace) -> tuple[Trace, Trace, str] | None:
@@ -71,35 +155,22 @@ def as_decayed(unequal: list[Unequal], reference: Trace, candidate: Trace) -> tu
     groups = [made for group in candidate.manifest.training.groups for made in _groups(group, multiples)]
     change = _without_decay(multiples, candidate, reference)
     note = f"the gradient of {first} holds on one side the weight decay that the other's optimizer adds"
-    return Hiding(reference, late), Hiding(_Changed(candidate, groups, change), late), note
+    training = replace(candidate.manifest.training, groups=groups)
+    return without(reference, late), without(candidate.changed(change, training=training), late), note
 
 
 def _without_decay(multiples: Mapping[str, float], candidate: Trace, reference: Trace) -> Change:
     """Return a change that takes these multiples of the weights, which the optimizer is to add, from gradients."""
 
-    def lessened(tensors: Tensors, run: str, stem: str, replica: int) -> None:
+    def lessened(tensors: Tensors, run: str, stem: str, replica: int) -> Tensors:
         before = _weights(candidate, run, stem, replica) if stem != keys.INITIAL else {}
         theirs = reference.open(run, stem, replica) if before else {}
         for name, weight in ((name, before[name]) for name in multiples if name in before):
             if (key := keys.key("gradient", name)) in tensors and key in theirs:
                 tensors[key] = _less(tensors[key], multiples[name] * weight, theirs[key])
+        return tensors
 
     return lessened
-
-
-class _Changed(Trace):
-    """A trace with these groups of parameters, and with its tensors changed."""
-
-    def __init__(self, trace: Trace, groups: list[ParameterGroup], change: Change) -> None:
-        training = msgspec.structs.replace(trace.manifest.training, groups=groups)
-        vars(self).update(vars(trace.replaced(training=training)))
-        self._trace, self._change = trace, change
-
-    def open(self, run: str, stem: str, replica: int = 0) -> Tensors:
-        """Return the tensors of one step. Raises TraceError."""
-        tensors = self._trace.open(run, stem, replica)
-        self._change(tensors, run, stem, replica)
-        return tensors
 
 
 def in_torchs_form(trace: Trace) -> Trace:
@@ -110,18 +181,17 @@ def in_torchs_form(trace: Trace) -> Trace:
     if not scales or not is_constant or trace.manifest.summarised:
         return trace
     groups = [
-        msgspec.structs.replace(group, settings={**group.settings, "momentum_form": OUTSIDE})
-        if _scale(group)
-        else group
+        replace(group, settings={**group.settings, "momentum_form": OUTSIDE}) if _scale(group) else group
         for group in training.groups
     ]
 
-    def scaled(tensors: Tensors, *_: object) -> None:
+    def scaled(tensors: Tensors, *_: object) -> Tensors:
         for name, scale in scales.items():
             if (key := keys.key("optimizer_state", f"{name}.{SLOT}")) in tensors:
                 tensors[key] = tensors[key] * tensors[key].dtype.type(scale)
+        return tensors
 
-    return _Changed(trace, groups, scaled)
+    return trace.changed(scaled, training=replace(training, groups=groups))
 
 
 def _scale(group: ParameterGroup) -> float:
