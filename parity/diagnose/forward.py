@@ -28,6 +28,7 @@ Sums = Mapping[str, tuple[Keys, Keys]]  # by the key of the sum, its terms on bo
 Answer = tuple[Question, Explained]
 MOST_PARTS: Final = 8
 TERMS, SCALE = "terms", "scale"
+EMPTY: Final = ("Identity", "Sequential")  # PyTorch's modules that return what they are given if nothing is in them
 CLOSE = 1e-6
 
 
@@ -56,9 +57,11 @@ def _of_layer(sides: Sides, tensor: Unequal, module: str) -> Question | None:
 
 def _between_modules(sides: Sides, tensor: Unequal, module: str) -> Question | None:
     """Return the question how a tensor was made of those before it."""
-    if tensor.kind == "buffer":
-        return None
     modules, key = sides.reference.modules, keys.key(tensor.kind, tensor.name)
+    # What an identity returns is made by another module: it was taken for something else if it seems to be a sum.
+    is_empty = tensor.kind == "activation" and modules.get(module) in EMPTY and f"{module}.0" not in modules
+    if tensor.kind == "buffer" or is_empty:
+        return None
     where = (around(module, modules) or MODEL) if tensor.kind == "input" else module
     step = tensor.step or 0
     pieces = _concatenation(sides, key, step, tensor.replica)

@@ -36,3 +36,15 @@ def test_what_is_cut_off(
     found = clipping.compare_clipping(*sides)
     assert (found and found[1:]) == told
     assert clipping.compare_clipping(*sides[::-1]) is None
+
+
+def test_what_one_side_clips_in_parts_hides_nothing() -> None:
+    """Queries, keys and values are one weight of PyTorch's, and three of Keras's, each of which is clipped."""
+    names = ("a", "b", "c", "packed")
+    whole = {name: np.random.default_rng(number).normal(size=(3, 8)) for number, name in enumerate(names)}
+    total = float(np.linalg.norm([np.linalg.norm(each) for each in whole.values()]))
+    torch = {name: each * 0.3 / total for name, each in whole.items()}
+    keras = {name: each * 0.3 / np.linalg.norm(each) for name, each in whole.items()}
+    keras["packed"] = np.stack([row * 0.3 / np.linalg.norm(row) for row in whole["packed"]])
+    found = clipping.compare_clipping(applied(keras), applied(torch))
+    assert found == ("clip.scope", "each parameter, at 0.3", "all parameters, at 0.3")

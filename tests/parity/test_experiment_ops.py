@@ -439,6 +439,12 @@ def lagged(step: int) -> Program:
     return called
 
 
+def of_loss(name: str) -> Program:
+    """Takes a loss of a tensor, of the kind that its name says."""
+    made = {"binary_cross_entropy_with_logits": np.abs, "SoftmaxCrossEntropyWithLogits": np.cosh}[name]
+    return lambda t, x: t("mean", np.mean, t(name, made, t("sin", np.sin, x)))
+
+
 def of_branch(number: int) -> Program:
     """Takes the softmax of one of two tensors, and adds both."""
 
@@ -545,6 +551,8 @@ TOLD = {
     "more is made of a factor in keras": (weighted(False), weighted(True), (), ("module.wiring", "as it is", "`sub`")),
     "a lag": (lagged(1), lagged(0), (), ("code.shift", "1 later along axis 1", "as it is")),
     "a lag in keras": (lagged(0), lagged(1), (), ("code.shift", "as it is", "1 later along axis 1")),
+    "another loss": (of_loss("binary_cross_entropy_with_logits"), of_loss("SoftmaxCrossEntropyWithLogits"), (),
+        ("loss.kind", "binary cross entropy", "cross entropy")),
     "another input": (of_branch(0), of_branch(1), (), ("module.wiring", "what `sin` at ", "what `cos` at ")),
     "a divisor behind a sum": (counted(False), counted(True), (),
         ("module.wiring", "as it is", "divided by what `Maximum` at ")),

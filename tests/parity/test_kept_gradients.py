@@ -67,6 +67,21 @@ class Scaled:
         return {name: (0.0 if step is None else self._factor) * each for name, each in FIRST.items()}
 
 
+class Several(Scaled):
+    """A side of a step with two losses, each with the gradients of one module, of which one is scaled."""
+
+    def of_kind(self, kind: str, step: int | None) -> dict[str, Any]:
+        others = {"loss": {"loss#1": np.array(2.0)}, "gradient": {"other": np.arange(4.0)}}
+        return super().of_kind(kind, step) | others.get(kind, {})
+
+
+def test_the_sign_of_one_of_several_losses() -> None:
+    sides: Any = (Several(1.0), Several(-1.0))
+    cause = normalised(Parted("loss", "loss", "loss", 0), sides)
+    assert cause and (cause.id, cause.keras) == ("loss.scale", -1.0)
+    assert normalised(Parted("loss#1", "loss", "loss#1", 0), sides) is None
+
+
 @pytest.mark.parametrize(("factor", "told"), [(0.5, 0.5), (1.0, None), (1 + 2**-52, None), (1 + 2e-7, None)])
 def test_a_factor_that_is_printed_as_1_is_none(factor: float, told: float | None) -> None:
     sides: Any = (Scaled(1.0), Scaled(factor))

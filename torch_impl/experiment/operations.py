@@ -32,6 +32,7 @@ SUMS = ("add", "sub", "mul", "minimum", "maximum", "min", "max")  # of two tenso
 LOGIC = {"__and__": "&", "__or__": "|", "logical_and": "&", "logical_or": "|"}  # of two masks, by sign
 COMPARED = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}  # what makes a mask
 WHERE, SUB = "where", "sub"
+SQUARES = ("square", "pow")
 ATTENTION, SOFTMAX = "scaled_dot_product_attention", "softmax"
 ATTENTION_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
 
@@ -128,6 +129,8 @@ def _operations(name: str, number: int, args: tuple, kwargs: Given, result: Any)
         yield from op_variants.of_loss(name, number, args, kwargs)
     elif name == ATTENTION:
         yield Operation(name, number, ways.FUNCTION, CODE, SOFTMAX, {ways.LEFT_OUT: _without_softmax})
+    elif name in SQUARES and x.ndim and (name == SQUARES[0] or args[1:] == (2,)):
+        yield Operation(name, number, "rms", "layer_norm", "kept", {"subtracted": _of_deviations})
     else:
         yield from _of_order(name, number, args, kwargs, result)
     if name in FUNCTIONS or kind_of(name) in POOLS:
@@ -192,6 +195,11 @@ def _rolled_back(function: Function, args: tuple, kwargs: Given) -> torch.Tensor
     given = dict(zip(("input", "shifts", "dims"), args, strict=False)) | kwargs
     shifts = given.pop("shifts")
     return function(**given, shifts=[-each for each in shifts] if isinstance(shifts, Sequence) else -shifts)
+
+
+def _of_deviations(function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
+    """Return squares of what the mean along the last axis is subtracted from, of which the mean is a variance."""
+    return function(args[0] - args[0].mean(-1, keepdim=True), *args[1:], **kwargs)
 
 
 def _without_operand(at: int, function: Function, args: tuple, kwargs: Given) -> torch.Tensor:

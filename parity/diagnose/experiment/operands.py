@@ -39,6 +39,11 @@ INVERSES: Final[Mapping[str, tuple[str, Callable[[Array], Array]]]] = {
 }  # fmt: skip
 FUNCTION, CORRECTION, SCALE = "code.function", "reduction.correction", "module.scale"
 SPREAD: Final = re.compile("(std|var)")
+# Kinds of losses, by parts of the names of ops, without underscores.
+LOSSES: Final[Mapping[str, str]] = {
+    "binarycrossentropy": "binary cross entropy", "crossentropy": "cross entropy", "nllloss": "cross entropy",
+    "mseloss": "squares", "l1loss": "magnitudes",
+}  # fmt: skip
 MOST_SUMS: Final = 8  # of a side that are compared
 FEWEST: Final = 8  # numbers of a sum that tell
 ROOTS: Final[Mapping[str, Callable[[Array], Array]]] = {"square root": np.sqrt, "square": np.square}
@@ -53,7 +58,7 @@ def named(difference: Difference, weights: Iterable[Array]) -> Named | None:
         _reduced, _broadcast, _exchanged, _multiplied, partial(_constant, weights=own),
         partial(taken.in_other_order, weights=own), relations.shifted, taken.exchanged, _corrected, _function, _pooled,
         taken.sliced, taken.taken_from, relations.aligned, relations.looked_up, relations.given_another,
-        _scaled, relations.bypassed,
+        _scaled, relations.bypassed, _loss,
     )  # fmt: skip
     return next(filter(None, (find(torch, keras, difference) for find in finders)), None)
 
@@ -226,6 +231,14 @@ def _scaled(_: Parting, __: Parting, difference: Difference) -> Named | None:
                 extra = f"{factor:+.6g} times {torch.result(each)} in torch"
                 return Named(SCALE, "as it is", extra, f"{places(difference)}: sums are apart by that alone")
     return None
+
+
+def _loss(torch: Parting, keras: Parting, difference: Difference) -> Named | None:
+    """Return that the sides take losses of other kinds, as their ops are called."""
+    names = [plain(op.name).replace("_", "") for op in (torch, keras)]
+    kinds = [next((kind for part, kind in LOSSES.items() if part in name), "") for name in names]
+    is_other = all(kinds) and kinds[0] != kinds[1]
+    return Named("loss.kind", kinds[0], kinds[1], f"{places(difference)} take the same") if is_other else None
 
 
 def _takers(graph: Graph, number: int) -> set[str]:

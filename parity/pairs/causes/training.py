@@ -82,7 +82,19 @@ def name_waiting(result: CaseResult, reference: Trace, candidate: Trace) -> None
     evidence = f"torch's gradients wait in {_numbers(ours)}, keras's in {_numbers(theirs)}"
     cause = Cause(id=UPDATES, where=MODEL, torch=updates[0], keras=updates[1], evidence=evidence)
     before = result.causes if first.kind in ("input", "activation", "loss") else []
+    if first.kind == "loss" and _is_divided(*(trace.of_kind("loss", first.step) for trace in (reference, candidate))):
+        before = [each for each in before if not each.where.startswith("loss")]
     result.causes = [cause, *(each for each in before if each.id not in (*SCALES, UNKNOWN))]
+
+
+def _is_divided(mine: State, theirs: State) -> bool:
+    """Return whether all losses differ by one whole number, by which a side divides those that wait for each other."""
+    ratios = [float(theirs[name].sum() / mine[name].sum()) for name in mine if name in theirs and mine[name].sum()]
+    counts = [round(max(ratio, 1 / ratio)) for ratio in ratios if ratio > 0]
+    are_whole = all(
+        abs(max(ratio, 1 / ratio) - each) <= EXACT * each for ratio, each in zip(ratios, counts, strict=False)
+    )
+    return len(counts) == len(ratios) > 0 and len(set(counts)) == 1 and are_whole
 
 
 def _numbers(steps: Sequence[int]) -> str:
