@@ -193,7 +193,7 @@ ROWS = {
     # What two ports do otherwise at padding is no fault, unless the one that takes it does not mask it.
     "masked": Row(MASKING, ITS_POOL_MASKS, "[4, 7, 5]"),
     "not masked": Row(MASKING, NOT_MASKING, "[4, 7, 5]",
-        (("code.function", "pool", "masked_fill", None), ("mask.missing", None, None, "left out")),
+        (("mask.missing", "pool", ">", "left out"),),
         assumed="encoder, pool.score of torch: "),
     # The size of a weight, which both sides share, is no cause where a term that is computed of it is left out.
     "a factor by a size": Row(SCALED, UNSCALED, WORDS, (("module.wiring", None, "*", "the first alone"),),

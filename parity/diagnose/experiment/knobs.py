@@ -196,6 +196,7 @@ def widened(trial: tuple[Knob, Any], among: Iterable[Knob]) -> tuple[Knob, Any]:
     all_of_them = re.compile(rf"{re.escape(knob.owner)} \(\d+ of them\)")
     kind = knob.of, knob.name, knob.kind
     alike = [each for each in among if (each.of, each.name, each.kind) == kind and all_of_them.fullmatch(each.owner)]
+    alike.sort(key=lambda each: each.source == knob.source)
     return (alike[-1], value) if alike else trial
 
 

@@ -68,7 +68,12 @@ class Experiment(NamedTuple):
             for where, matches in named.items():
                 if matches or len(examined.result.causes) > 1:  # what only follows from a named cause needs none
                     examined.result.causes = with_causes(examined.result.causes, where, matches)
-            if behind != []:  # modules of one class have one code: with what was found in it all outputs are the same
+            if behind == []:  # with what was found all outputs are the same: what else differs in between follows
+                modules = self.traces[0].manifest.modules
+                examined.result.causes = [
+                    each for each in examined.result.causes if each.id != UNKNOWN or plain(each.where) not in modules
+                ]
+            else:
                 examined.result.causes += self._alike(asked, {where for where in named if named[where]}, examined)
             known = {cause.id for cause in examined.result.causes}
             examined.result.causes += [cause for cause in behind or () if cause.id not in known]
