@@ -36,6 +36,7 @@ NAMED, OPEN = re.compile(r"\w"), re.compile(r"\[[^]]*\]")
 PREFIX = "**"  # the end of a name that stands for all weights within a module
 UNUSED = "unused:unused"  # stands for a function of a framework that no compared side runs in
 SLICE = re.compile(r"\s*-?\d*\s*:\s*-?\d*\s*(,\s*-?\d*\s*:\s*-?\d*\s*)*")
+LAST_AXIS = ", with the classes along its last axis; give torch_loss and keras_loss where they lie along another one"
 TARGET = "target"  # the input of this name is passed to the loss, not to the model, and so are those with a dot behind
 SAMPLE_WEIGHT = "sample_weight"  # in a training, this input weighs the samples' losses
 OF_BATCH = f"{TARGET}.batch"  # such ones of scripts whose steps make what their models are given of a batch

@@ -15,7 +15,7 @@ from keras.src.losses.loss import scale_loss_for_distribution
 
 from keras_impl.record.pair import build
 from keras_impl.record.pair.outputs import laid_out, ordered
-from parity.config.pair import SAMPLE_WEIGHT, TARGET, Pair
+from parity.config.pair import LAST_AXIS, SAMPLE_WEIGHT, TARGET, Pair
 from parity.core.errors import UsageError
 from parity.core.program import find, load_loss
 from parity.data.pairs import PairData
@@ -103,6 +103,7 @@ class FirstOutput:
         if target.shape != expected and TARGET in pair.inputs:
             raise UsageError(
                 f"inputs.{TARGET}: shape {target.shape.as_list()}, expected {expected.as_list()} to match the output"
+                f"{LAST_AXIS if of_classes else ''}"
             )
         if target.shape != expected:
             target = build.tensor(self._data.target(0, tuple(output.shape), of_classes))

@@ -274,6 +274,6 @@ def _function(torch: Parting, keras: Parting, difference: Difference) -> Named |
             if not result.is_plain and ops.equal(result, op.output):
                 words = f"`{op.name}` at {op.line} in {name} returns what {graph.made(number)} does, and its {what}"
                 # A magnitude is itself the root of a square: it is taken in place of it.
-                values = [*(("abs", "square") if plain(op.name) == "abs" else (what, LEFT_OUT))][:: 1 - 2 * side]
+                values = (("abs", "square") if plain(op.name) == "abs" else (what, LEFT_OUT))[:: 1 - 2 * side]
                 return Named(FUNCTION, values[0], values[1], f"{places(difference)}: {words}")
     return None

@@ -58,9 +58,8 @@ class Value:
         if self.array.dtype.kind != "f" or self.is_plain:
             return False
         with np.errstate(over="ignore"):
-            return bool(np.any(self.array % 1)) and np.array_equal(
-                self.array, self.array.astype(np.float32), equal_nan=True
-            )
+            is_exact = np.array_equal(self.array, self.array.astype(np.float32), equal_nan=True)
+            return is_exact and bool(np.any(self.array % 1))
 
     @cached_property
     def typical(self) -> float:

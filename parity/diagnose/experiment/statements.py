@@ -17,16 +17,8 @@ KINDS: Final = ("FAST", "NAME", "DEREF", "GLOBAL", "ATTR")
 VARIABLES: Final = tuple(f"{how}_{what}" for how in ("LOAD", "STORE") for what in KINDS)
 # Instructions that stay where they are, beside jumps.
 FIXED: Final = (
-    "RESUME",
-    "COPY_FREE_VARS",
-    "MAKE_CELL",
-    "NOP",
-    "BEFORE_WITH",
-    "RETURN_",
-    "RAISE_",
-    "PUSH_EXC",
-    "RERAISE",
-)
+    "RESUME", "COPY_FREE_VARS", "MAKE_CELL", "NOP", "BEFORE_WITH", "RETURN_", "RAISE_", "PUSH_EXC", "RERAISE"
+)  # fmt: skip
 
 
 class Statement(NamedTuple):
@@ -38,7 +30,7 @@ class Statement(NamedTuple):
     read: frozenset[str]
     written: frozenset[str]  # "" stands for whatever a call changes whose result nobody takes
 
-    def must_follow(self, other: "Statement") -> bool:
+    def order_matters(self, other: "Statement") -> bool:
         """Return whether it matters which of the two comes first."""
         return bool(self.written & (other.read | other.written) or self.read & other.written)
 
@@ -52,9 +44,9 @@ def moved(run: Executed) -> Iterator[Knob]:
             if further.start != block[-1].end:
                 break
             block = (*block, further)
-            if any(map(statement.must_follow, block[1:])):
+            if any(map(statement.order_matters, block[1:])):
                 yield _knob(run, block, block[1:] + block[:1])
-            if len(block) > 2 and any(map(further.must_follow, block[:-1])):
+            if len(block) > 2 and any(map(further.order_matters, block[:-1])):
                 yield _knob(run, block, block[-1:] + block[:-1])
 
 
@@ -82,7 +74,7 @@ def _statements(code: types.CodeType) -> Iterator[Statement]:
     instructions = list(dis.get_instructions(code))
     ends = [each.offset for each in instructions[1:]] + [len(code.co_code)]
     start, depth, line = 0, 0, 0
-    names: dict[bool, set[str]] = {False: set(), True: set()}  # those that are written by True
+    names: dict[bool, set[str]] = {}  # whether they are written, and those that are
     for each, end in zip(instructions, ends, strict=True):
         if each.is_jump_target:
             start, depth = each.offset, 0

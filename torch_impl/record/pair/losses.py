@@ -9,7 +9,7 @@ import einops
 import torch
 from torch.nn import functional
 
-from parity.config.pair import TARGET, Pair, Train
+from parity.config.pair import LAST_AXIS, TARGET, Pair, Train
 from parity.core.errors import UsageError
 from parity.core.program import load_loss
 from parity.data.pairs import PairData
@@ -61,7 +61,10 @@ def training(pair: Pair, outputs: Any, data: PairData, step: int, search: list[s
         return _user_loss(train, given, [target, *weights], search)
     expected = output.shape[:-1] if train.loss == "cross_entropy" else output.shape
     if target.shape != expected:
-        raise UsageError(f"inputs.{TARGET}: shape {list(target.shape)}, expected {list(expected)} to match the output")
+        raise UsageError(
+            f"inputs.{TARGET}: shape {list(target.shape)}, expected {list(expected)} to match the output"
+            f"{LAST_AXIS if train.loss == 'cross_entropy' else ''}"
+        )
     return Scalar(_built_in(train, output, target, *weights), target)
 
 
