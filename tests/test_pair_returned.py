@@ -162,7 +162,7 @@ def test_an_output_on_which_only_one_side_can_be_trained_is_a_difference(torch, 
 def test_a_port_through_which_no_gradient_passes_is_compared_without_training(judge):
     """Keras's optimizer refuses to update nothing."""
     result = judge("h", "ops.stop_gradient(h)", TRAIN)
-    assert (result.verdict, result.causes[0].id) == ("diverged", "gradient.stopped"), result
+    assert (result.verdict, result.causes[0].id) == ("diverged", "gradient.missing"), result
     assert "No gradients provided" in result.not_compared[0]
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from parity.config.pair import UNKNOWN
 from parity.core.errors import BackendError
 from parity.diagnose.diagnosis import Examined
-from parity.diagnose.experiment.causes import causes, each_once, with_causes
+from parity.diagnose.experiment.causes import IN_CODE, causes, each_once, with_causes
 from parity.diagnose.experiment.description import (
     Description,
     description,
@@ -73,7 +73,7 @@ class Experiment(NamedTuple):
                 examined.result.causes = [
                     each for each in examined.result.causes if each.id != UNKNOWN or plain(each.where) not in modules
                 ]
-            else:
+            if behind != [] or not all(cause.changes[0].kind in IN_CODE for each in named.values() for cause in each):
                 examined.result.causes += self._alike(asked, {where for where in named if named[where]}, examined)
             known = {cause.id for cause in examined.result.causes}
             examined.result.causes += [cause for cause in behind or () if cause.id not in known]
