@@ -217,7 +217,7 @@ def _causes(case: CaseResult, console: Console) -> None:
     """Print each cause once, with the values of both sides, its first place, and the number of further places."""
     for (name, sides), causes in grouped(case.causes, lambda cause: (cause.id, sides_in_words(cause))).items():
         where = listed([cause.where for cause in causes], 1)
-        console.print(f"  cause: {name} at {where}{': ' if sides else ''}{sides}", style="bold")
+        console.fold(f"  cause: {name} at {where}{': ' if sides else ''}{sides}", style="bold")
         console.fold(f"    {causes[0].evidence}")
         if causes[0].source not in causes[0].evidence:
             console.print(f"    keras's is made at {causes[0].source}")

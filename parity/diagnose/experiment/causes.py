@@ -170,9 +170,7 @@ def _both(
     side, best = min(sides, key=key)
     cause, (change, *_) = _entry(where, side, best.changes[0], None, best, [*mine, *theirs]), best.changes
     known = (*settings[_other(side)], *candidates.PUBLISHED)
-    is_searched = (
-        change.kind in ("constant", "variable") and isinstance(change.after, float) and change.after not in known
-    )
+    is_searched = change.kind in ("constant", "variable") and type(change.after) is float and change.after not in known
     # What reproduces the other side need not stand there: a factor that is missing is made of a number beside it.
     return replace(cause, **{_other(side): f"as with {change.after:.6g}"}) if is_searched else cause
 
@@ -197,9 +195,9 @@ def _unlikely(change: Change) -> tuple[bool | int, ...]:
 
     Other axes come after another number: the sum over them may happen to be as many times as large. Several numbers of
     which none is an axis come first, as no chance makes all of them right. Of what is divided by, how much is counted
-    comes before a mask that is missing there. Last come numbers
-    that switch something off, as an ELU with alpha 0 is a ReLU, and truth values that say what is returned, as
-    return_attention_scores does: it is a coincidence that the module then computes in another way, or in another order.
+    comes before a mask that is missing there. Last come numbers that switch something off, as an ELU with alpha 0 is a
+    ReLU, and truth values that say what is returned, as return_attention_scores does: it is a coincidence that the
+    module then computes in another way, or in another order.
     """
     switches_off = isinstance(change.after, float) and change.after in SWITCHES
     is_returned = isinstance(change.before, bool) and change.name.startswith(candidates.RETURNED)
@@ -287,6 +285,8 @@ def _evidence(side: str, change: Change, found: Found, ties: Sequence[Found]) ->
 
 def _told(change: Change) -> str:
     """Return a change in words: "LeakyReLU.negative_slope 0.3 -> 0.01", "1.7 -> 1.702 in Act.call"."""
+    if change.kind == STATEMENT:
+        return f"{change.after} in {change.owner}"
     values = f"{change.before!r} -> {change.after!r}"
     values += " rounded to float32" if _is_rounded(change) and change.before == change.after else ""
     if change.kind in ("argument", "attribute", "default", "callable"):
