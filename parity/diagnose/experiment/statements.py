@@ -2,6 +2,7 @@
 
 import dis
 import linecache
+import re
 import types
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
@@ -81,8 +82,10 @@ def _statements(code: types.CodeType) -> Iterator[Statement]:
         if each.offset == start:
             line = (each.positions and each.positions.lineno) or line
             names = {False: set(), True: set()}
-        if isinstance(each.argval, str) and each.opname.startswith(VARIABLES):
-            names[each.opname.startswith("STORE_")].add(each.argval)
+        if each.opname.startswith(VARIABLES):  # of two variables in Python 3.13, as in STORE_FAST_LOAD_FAST
+            both = each.argval if isinstance(each.argval, tuple) else (each.argval,)
+            for how, name in zip(re.findall("LOAD|STORE", each.opname), both, strict=False):
+                names[how == "STORE"].add(name)
         jumps = each.opcode in dis.hasjrel or each.opcode in dis.hasjabs
         depth += dis.stack_effect(each.opcode, each.arg if each.opcode >= dis.HAVE_ARGUMENT else None, jump=False)
         if jumps or depth < 0 or each.opname.startswith(FIXED):
