@@ -203,8 +203,7 @@ ROWS = {
         "ops.where(x > 0.5, ops.log1p(ops.square(x)), ops.expm1(x))", "unknown"),
     "sums from behind": odd("x.cumsum(1) * x", "ops.flip(ops.cumsum(ops.flip(x, 1), 1), 1) * x", "code.order",
         "torch `cumsum` at", "in another order"),
-    "nothing": Row(ODD.format("self.factor * x.sin()"), OTHER_ODD.format("ops.zeros_like(x)"), "[2, 5, 8]",
-        (("odd.factor", "odd", 1.5, 0.0),), place="odd"),  # as with a factor of 0
+    "nothing": odd("self.factor * x.sin()", "ops.zeros_like(x)", "unknown"),  # a factor of 0 is no evidence
     # A layer behind a difference is asked with what the other side's was given.
     "right layers": bumps(1.5, 1.5),
     "one layer": bumps(2.5, 1.5),

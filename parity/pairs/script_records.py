@@ -3,7 +3,7 @@
 And which tensors of the loss of PyTorch's are the targets of its port, and whether their data is of one scale.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -213,15 +213,19 @@ def with_names(
     if len(weights) > 1 or is_unknown or is_missing:
         raise _unmatched(pair, taken, len(targets), is_unknown)
     names |= dict.fromkeys(weights, SAMPLE_WEIGHT)
-    renamed: dict[str, Array] = {}
+    renamed = dict(_renamed(torch, names, firsts))
+    if SAMPLE_WEIGHT in keras and f"{SAMPLE_WEIGHT}@0" not in renamed:
+        renamed |= _weights_of_counted(renamed, keras[SAMPLE_WEIGHT])
+    return renamed, list(names.values())
+
+
+def _renamed(torch: Batches, names: Mapping[str, str], firsts: Mapping[str, str]) -> Iterator[tuple[str, Array]]:
+    """Yield PyTorch's tensors by their new names, one for each target that holds the same (`firsts`)."""
     for key, array in torch.items():
         name, _, step = key.partition("@")
         name = names.get(name, name)
         alike = [target for target, first in firsts.items() if first == name] or [name]
-        renamed |= {f"{each}@{step}": array for each in alike if each}
-    if SAMPLE_WEIGHT in keras and f"{SAMPLE_WEIGHT}@0" not in renamed:
-        renamed |= _weights_of_counted(renamed, keras[SAMPLE_WEIGHT])
-    return renamed, list(names.values())
+        yield from ((f"{each}@{step}", array) for each in alike if each)
 
 
 def _unmatched(pair: Pair, taken: Batches, targets: int, is_unknown: bool) -> UsageError:

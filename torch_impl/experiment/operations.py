@@ -114,14 +114,7 @@ def _operations(name: str, number: int, args: tuple, kwargs: Given, result: Any)
     elif name == PAD:
         yield from of_pad(number, args, kwargs)
     elif name in (*SUMS, *LOGIC) or (name == WHERE and len(args) > 2):
-        chosen = range(1 if name == WHERE else 0, len(args))  # a choice has its condition before the two
-        both = zip((ways.FIRST, ways.SECOND), chosen, strict=False)
-        whole = {text: partial(_alone, at, result.shape) for text, at in both if _may_fill(args[at], result.shape)}
-        is_of_two = name == SUB and len(args) > 1 and isinstance(args[1], torch.Tensor)
-        exchanged = {ways.EXCHANGED: lambda function, args, kwargs: torch.sub(args[1], args[0], **kwargs)}
-        whole = (whole if len(whole) > 1 else {}) | (exchanged if is_of_two else {})
-        if whole:
-            yield Operation(name, number, ways.SUM, "module", (SIGNED | LOGIC).get(name, name), whole)
+        yield from _of_two(name, number, args, result)
     elif name in COMPARED and result.ndim:
         everything = {ways.LEFT_OUT: lambda function, args, kwargs: torch.ones_like(function(*args, **kwargs))}
         yield Operation(name, number, "missing", "mask", COMPARED[name], everything)
@@ -135,6 +128,18 @@ def _operations(name: str, number: int, args: tuple, kwargs: Given, result: Any)
         yield from _of_order(name, number, args, kwargs, result)
     if name in FUNCTIONS or kind_of(name) in POOLS:
         yield Operation(name, number, ways.FUNCTION, CODE, name, {ways.LEFT_OUT: left_out})
+
+
+def _of_two(name: str, number: int, args: tuple, result: torch.Tensor) -> Iterator[Operation]:
+    """Yield a call that makes one tensor of two, with either alone, or of a difference with the two exchanged."""
+    chosen = range(1 if name == WHERE else 0, len(args))  # a choice has its condition before the two
+    both = zip((ways.FIRST, ways.SECOND), chosen, strict=False)
+    whole = {text: partial(_alone, at, result.shape) for text, at in both if _may_fill(args[at], result.shape)}
+    is_of_two = name == SUB and len(args) > 1 and isinstance(args[1], torch.Tensor)
+    exchanged = {ways.EXCHANGED: lambda function, args, kwargs: torch.sub(args[1], args[0], **kwargs)}
+    whole = (whole if len(whole) > 1 else {}) | (exchanged if is_of_two else {})
+    if whole:
+        yield Operation(name, number, ways.SUM, "module", (SIGNED | LOGIC).get(name, name), whole)
 
 
 def _of_order(name: str, number: int, args: tuple, kwargs: Given, result: torch.Tensor) -> Iterator[Operation]:

@@ -198,6 +198,15 @@ def _described(model: Any, seen: _Pass, sources: Sources) -> surveys.Survey:
     )
 
 
+def _outputs(model: Any, fit: Any, is_loop: bool) -> dict[str | int, list[int]]:
+    """Return the shapes of what a script's model returns, by name or number; none for a loop's, which calls it."""
+    if is_uncalled(model) and fit.y is None:
+        let_call(model, None)
+        with precision.eagerly():
+            return {number: list(each.shape) for number, each in enumerate(model(fit.x))}
+    return {} if is_loop else _of_single(model, fit.x)
+
+
 def batches(job: BatchesJob) -> None:
     """Run the script up to its call of `fit`, and write its first batch into the job's folder.
 
@@ -210,14 +219,8 @@ def batches(job: BatchesJob) -> None:
     build = program.find("keras", text, job.pair.search)
     with user_errors(f"keras={text} fails"):
         model = build()
-        fit, outputs = fits[model], dict[str | int, list[int]]()
-        if is_uncalled(model) and fit.y is None:
-            let_call(model, None)
-            with precision.eagerly():
-                outputs = {number: list(each.shape) for number, each in enumerate(model(fit.x))}
-        elif not build.__self__.is_loop:
-            outputs = _of_single(model, fit.x)
-        run, of_step = build.__self__, None
+        fit, run, of_step = fits[model], build.__self__, None
+        outputs = _outputs(model, fit, run.is_loop)
         if is_overridden(model, "train_step") and not run.is_loop:
             with precision.eagerly():
                 of_step = calls_of_step(model, fit)

@@ -18,6 +18,8 @@ from parity.diagnose.experiment.description import (
     with_descriptions,
     with_lines,
 )
+from parity.diagnose.experiment.later import Parted
+from parity.diagnose.experiment.later import both as both_of
 from parity.diagnose.experiment.questions import Asked, Guilty, around_asked, earliest, guilty, is_forward, wider
 from parity.diagnose.place import around
 from parity.pairs.accepting.consequences import diagnosis_key
@@ -198,9 +200,15 @@ class Experiment(NamedTuple):
             named |= {where: [] for where in matches.keys() - partly.keys() - named.keys() - gets_other}
             before |= {where: wider(both_sides) for where, both_sides in questions.items()}
         named = further.confirmed(asked, unknown, named, self._answers, self._named)
-        by_outcome = {} if named else further.by_model(asked, unknown, self._named)
+        by_outcome = {} if named or self._vanishes(unknown) else further.by_model(asked, unknown, self._named)
         either = partly | {where: matches for where, matches in by_outcome.items() if explains(matches)} | named
         return {where: either[where] for where in unknown if where in either}
+
+    def _vanishes(self, unknown: dict[str, Guilty]) -> bool:
+        """Return whether a side's first tensor is one number everywhere: whatever makes it vanish would do."""
+        first = [Parted(each.name, each.kind, each.name, each.step or 0) for _, each in list(unknown.values())[:1]]
+        sides = [side for asked in first for side in both_of(asked, self.traces)]
+        return any(side is not None and np.ptp(side) == 0 for side in sides)
 
     def _alike(self, asked: Asked, places: set[str], examined: Examined) -> list[Cause]:
         """Return the causes at further modules of the kinds for which one was found, and which no formula explains.

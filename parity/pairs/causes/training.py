@@ -90,11 +90,8 @@ def name_waiting(result: CaseResult, reference: Trace, candidate: Trace) -> None
 def _is_divided(mine: State, theirs: State) -> bool:
     """Return whether all losses differ by one whole number, by which a side divides those that wait for each other."""
     ratios = [float(theirs[name].sum() / mine[name].sum()) for name in mine if name in theirs and mine[name].sum()]
-    counts = [round(max(ratio, 1 / ratio)) for ratio in ratios if ratio > 0]
-    are_whole = all(
-        abs(max(ratio, 1 / ratio) - each) <= EXACT * each for ratio, each in zip(ratios, counts, strict=False)
-    )
-    return len(counts) == len(ratios) > 0 and len(set(counts)) == 1 and are_whole
+    counts = {float(f"{max(ratio, 1 / ratio):.9g}") for ratio in ratios if ratio > 0}
+    return len(counts) == 1 and min(ratios) > 0 and counts.pop().is_integer()
 
 
 def _numbers(steps: Sequence[int]) -> str:
