@@ -179,7 +179,9 @@ def test_a_single_change_around_a_module_explains_more_than_several_in_it_or_ano
     answers: dict[str, list[str]], expected: list[str] | None
 ) -> None:
     where = "block.attention"
-    modules = SimpleNamespace(manifest=SimpleNamespace(modules={where: "attention", "block": "block"}))
+    modules = SimpleNamespace(
+        manifest=SimpleNamespace(modules={where: "attention", "block": "block"}), of_kind=lambda kind, step: {}
+    )
     traces = cast(tuple[Trace, Trace], (modules, modules))
     experiment = Answered(None, (), Path(), CONTEXT, traces).found_by(answers)  # type: ignore[arg-type]
     question = Question(module="", tensor=Tensor(key="", module="", kind="returned"), innocent=[], own="", other="")
