@@ -255,6 +255,32 @@ for t, f in tf.data.Dataset.from_tensor_slices(tuple(rng.integers(0, 50, (2, 200
         loss = tf.reduce_mean(tf.maximum(0.0, 1 + net(t) - net(f)))
     opt.apply(tape.gradient(loss, net.trainable_variables), net.trainable_variables)
 """
+# The negatives are made in the step, behind the first call of the model.
+CORRUPTED = (
+    TRIPLES.partition("for t, f")[0]
+    + """
+for (t,) in DataLoader(TensorDataset(torch.randint(0, 50, (200, 2))), batch_size=50):
+    near, fake = net(t), torch.randint(0, 50, (len(t),))
+    at_head = torch.rand(len(t)) < 0.5
+    head = torch.where(at_head, fake, t[:, 0])
+    tail = torch.where(at_head, t[:, 1], fake)
+    loss = F.relu(1 + near - net(torch.stack([head, tail], 1))).mean()
+    opt.zero_grad(); loss.backward(); opt.step()
+"""
+)
+CORRUPTED_KERAS = (
+    TRIPLES_KERAS.partition("for t, f")[0]
+    + """
+for t in tf.data.Dataset.from_tensor_slices(rng.integers(0, 50, (200, 2))).batch(50):
+    fake = tf.random.uniform((len(t),), 0, 50, dtype=t.dtype)
+    at_head = tf.random.uniform((len(t),)) < 0.5
+    head = tf.where(at_head, fake, t[:, 0])
+    tail = tf.where(at_head, {tails})
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.maximum(0.0, 1 + net(t) - net(tf.stack([head, tail], 1))))
+    opt.apply(tape.gradient(loss, net.trainable_variables), net.trainable_variables)
+"""
+)
 QUANTILES = """
 q = torch.tensor([0.1, 0.5, 0.9])
 data = TensorDataset(torch.randn(64, 10), torch.randn(64, 1))
@@ -416,6 +442,13 @@ ROWS = {
         TRIPLES_KERAS.replace("ops.sum(ops.abs(", "ops.norm((").replace("), -1)", "), axis=-1)"),
         "diverged",
         [("code.function", "abs", "square")],
+    ),
+    "negatives": Row(CORRUPTED, CORRUPTED_KERAS.format(tails="t[:, 1], fake")),
+    "negatives of heads and tails": Row(
+        CORRUPTED,
+        CORRUPTED_KERAS.format(tails="fake, t[:, 1]"),
+        "diverged",
+        [("operands.order", "where(mask, a, b)", "where(mask, b, a)")],
     ),
     "quantiles": Row(QUANTILES, QUANTILES_KERAS.format(how="sum", quantiles=(0.1, 0.5, 0.9))),
     "quantiles the other way round": Row(

@@ -30,6 +30,7 @@ class Calls:
 
     def __init__(self) -> None:
         self.of: dict[Any, tuple[Any, Any, list[list[int]]]] = {}  # arguments, and the shapes of what is returned
+        self.again: list[Any] = []  # the arguments of later calls of these
 
     def only(self, layers: Collection[Any]) -> "Calls":
         """Return the calls of some layers."""
@@ -40,7 +41,10 @@ class Calls:
     def note(self, layer: Any, args: Any, kwargs: Mapping[str, Any], outputs: Any) -> None:
         """Note a call of a layer."""
         shapes = [list(each.shape) for each in tree.flatten(outputs) if tf.is_tensor(each)]
-        self.of.setdefault(layer, (args, {name: each for name, each in kwargs.items() if name != "training"}, shapes))
+        given = {name: each for name, each in kwargs.items() if name != "training"}
+        if layer in self.of:
+            self.again.append((args, given))
+        self.of.setdefault(layer, (args, given, shapes))
 
     def described(self, numbers: Mapping[Any, int], batch: Any) -> "Trained":
         """Return what was called for a batch, given the numbers of the layers, with the arrays of both."""
@@ -60,9 +64,13 @@ class Calls:
             Called(layer=numbers[layer], args=noted(args), kwargs=noted(kwargs))
             for layer, (args, kwargs, _) in self.of.items()
         ]
-        arrays = {f"{BATCH}{name}": each for name, each in Fit(batch).inputs.items()}
+        of_batch = Fit(batch).inputs
+        again = [each for each in tree.flatten(self.again) if is_array(each)]
+        arrays = {f"{BATCH}{name}": each for name, each in of_batch.items()}
         arrays |= {f"{GIVEN}{number}": each for number, each in enumerate(tensors)}
-        return Fetched(returned=[shape for *_, shapes in self.of.values() for shape in shapes], calls=calls), arrays
+        returned = [shape for *_, shapes in self.of.values() for shape in shapes]
+        makes = not all(any(np.array_equal(each, own) for own in of_batch.values()) for each in again)
+        return Fetched(returned=returned, calls=calls, makes_more=makes), arrays
 
 
 class Fetch(NamedTuple):

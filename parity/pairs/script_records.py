@@ -58,8 +58,9 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
     by name, with their numbers among all that the script makes; `names`: the pair's inputs by the names in a batch, ""
     for what stays as it is; `returned`: the shapes of what the modules return when they are called first. `is_several`:
     whether there are several modules, or backward passes for a batch; of PyTorch's, `is_random`: whether random numbers
-    are drawn for what they are given. `calls`: of Keras's step, of which a train_step has no more than these and what
-    is returned; `inner`: calls of layers within these, the outermost first, each of which may stand in their place.
+    are drawn for what they are given; of Keras's, `makes_more`: whether a layer is called again, with what is none of
+    the batch. `calls`: of Keras's step, of which a train_step has no more than these and what is returned; `inner`:
+    calls of layers within these, the outermost first, each of which may stand in their place.
     """
 
     first: int = 0
@@ -68,6 +69,7 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
     returned: list[list[int]]
     is_random: bool = False
     is_several: bool = False
+    makes_more: bool = False
     calls: list[Called] = []
     inner: "list[Fetched]" = []
 

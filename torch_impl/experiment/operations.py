@@ -131,12 +131,13 @@ def _operations(name: str, number: int, args: tuple, kwargs: Given, result: Any)
 
 
 def _of_two(name: str, number: int, args: tuple, result: torch.Tensor) -> Iterator[Operation]:
-    """Yield a call that makes one tensor of two, with either alone, or of a difference with the two exchanged."""
-    chosen = range(1 if name == WHERE else 0, len(args))  # a choice has its condition before the two
+    """Yield a call that makes one tensor of two, with either alone; a difference or choice with the two exchanged."""
+    of_choice = [1, 2] if name == WHERE and args[0].dtype == torch.bool else [0, 2]  # x.where(mask, y) has it between
+    chosen = of_choice if name == WHERE else range(len(args))
     both = zip((ways.FIRST, ways.SECOND), chosen, strict=False)
     whole = {text: partial(_alone, at, result.shape) for text, at in both if _may_fill(args[at], result.shape)}
-    is_of_two = name == SUB and len(args) > 1 and isinstance(args[1], torch.Tensor)
-    exchanged = {ways.EXCHANGED: lambda function, args, kwargs: torch.sub(args[1], args[0], **kwargs)}
+    is_of_two = name == WHERE or (name == SUB and len(args) > 1 and isinstance(args[1], torch.Tensor))
+    exchanged = {ways.EXCHANGED: partial(_exchanged, *chosen[:2])}
     whole = (whole if len(whole) > 1 else {}) | (exchanged if is_of_two else {})
     if whole:
         yield Operation(name, number, ways.SUM, "module", (SIGNED | LOGIC).get(name, name), whole)
@@ -235,6 +236,12 @@ def _may_fill(value: Any, shape: torch.Size) -> bool:
 
 def _alone(at: int, shape: torch.Size, function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
     return args[at].expand(shape)
+
+
+def _exchanged(first: int, second: int, function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
+    given = list(args)
+    given[first], given[second] = args[second], args[first]
+    return function(*given, **kwargs)
 
 
 def _turned(order: Order, function: Function, args: tuple, kwargs: Given) -> torch.Tensor:

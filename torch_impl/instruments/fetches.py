@@ -39,7 +39,7 @@ class Fetch:
         self.given: dict[nn.Module, Taken] = {}
         self.returned: list[list[int]] = []  # the shapes of what these have returned
         self.backwards = 0
-        self.is_random = False  # whether random numbers were drawn before a module was called
+        self.is_random = False  # whether random numbers were drawn before a module was called, and not within one
         self._drawn = torch.get_rng_state()
 
     def note(self, module: nn.Module, taken: Taken, returned: Any) -> None:
@@ -47,10 +47,11 @@ class Fetch:
         if module not in self.given:
             self.given[module] = {name: each.detach().clone() for name, each in taken.items()}
             self.returned += [list(each.shape) for each in tree_leaves(returned) if isinstance(each, torch.Tensor)]
+        self._drawn = torch.get_rng_state()
 
     def begin(self) -> None:
         """Note that a module is about to be called that is trained."""
-        self.is_random |= not self.given and not torch.equal(self._drawn, torch.get_rng_state())
+        self.is_random |= not torch.equal(self._drawn, torch.get_rng_state())
 
 
 class Fetches:

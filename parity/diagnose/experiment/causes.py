@@ -229,7 +229,8 @@ def _entry(where: str, side: str, change: Change, other: Change | None, found: F
     if change.after in (THEIRS, OPPOSITE):
         values = {side: "its own", _other(side): "another"}
     if change.after == EXCHANGED:
-        values = {side: "a - b", _other(side): "b - a"}
+        form = "where(mask, {0}, {1})" if change.before == "where" else "{0} - {1}"
+        values = {side: form.format("a", "b"), _other(side): form.format("b", "a")}
     if DROPOUT in change.of and candidates.is_number(change.after) and change.after < NO_RATE:
         values = {side: change.before, _other(side): 0.0}  # at 0 no mask would be drawn, and all others be earlier ones
     if _is_rounded(change) and change.before == change.after:
