@@ -85,13 +85,20 @@ def _begin_alike(torch: Array, keras: Array) -> bool:
     )
 
 
-def initial_states(torch: Batches, names: Sequence[str], carried: Sequence[str], keras: Sequence[str]) -> list[str]:
-    """Return which inputs of PyTorch's model are zero at first, and `carried` on, if Keras's has that many fewer.
+def initial_states(
+    torch: Batches, names: Sequence[str], carried: Sequence[str], keras: Mapping[str, Array]
+) -> tuple[list[str], list[str]]:
+    """Return which inputs of PyTorch's model are zero at first, and `carried` on, with those of Keras's model.
 
-    `torch`: what it is given, by NAME@STEP; `names`, `keras`: the names of both models' inputs.
+    There are none unless Keras's has as many, or none of them. `torch`: what PyTorch's is given, by NAME@STEP;
+    `names`: of its inputs; `keras`: what Keras's is given.
     """
     states = [name for name in names if name in carried and not torch[f"{name}@0"].any()]
-    return states if len(names) - len(states) == len(keras) > 0 else []
+    theirs = [name for name, each in keras.items() if each.dtype.kind == "f" and not each.any()]
+    if len(names) - len(states) == len(keras) > 0:
+        return states, []
+    are_both = len(states) == len(theirs) < len(names) == len(keras)
+    return (states, theirs) if are_both else ([], [])
 
 
 def counterparts(pair: Pair, torch: Batches, names: Sequence[str], keras: Batches) -> dict[str, str]:

@@ -96,7 +96,7 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
 
     Of PyTorch's the number of steps that were asked for; that of the batch which is `unlike` theirs; which of its calls
     in evaluation mode are differentiated, as the script has not gone back to training mode; the inputs that are
-    `states`, zero at first, and others `alone`, which Keras's model is not given; and the names of what its loss takes
+    `states`, zero at first, with those of Keras's, and others `alone`, which this is not given; and the names of what its loss takes
     beside the model's outputs, in the order in which it uses that, "" for what is not given. Of Keras's `fit` also
     those of its callbacks that are not run; or whether the script trains in a loop of its own instead. The shapes of
     the model's outputs, by key or index, "" for a single one; of Keras's `fit` only a single one's, or those of a model
@@ -120,6 +120,7 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     unlike: int = 0
     in_evaluation: list[int] = []
     states: list[str] = []
+    keras_states: list[str] = []
     alone: list[str] = []
     of_loss: list[str] = []
     callbacks: list[str] = []
@@ -144,6 +145,7 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     beside: dict[str, Frozen] = {}
     of_beside: list[str] = []
     takes_parts: bool = False
+    is_held: bool = False
 
 
 def write(folder: Path, trained: Trained, arrays: Mapping[str, Array], unlike: Mapping[str, Array] = {}) -> None:

@@ -88,8 +88,9 @@ def _joined(file: PairFile, folder: Path, has_keras: bool) -> PairFile:
         shared = _shared_inputs(file.pair, torch, keras) if keras.trained.is_loop else None
     if keras and made and (made.are_made or made.are_alike):
         return _of_batches(file, made, torch, keras.trained, folder)
-    if shared and sum(key.startswith(OF_LOSS) and key.endswith("@0") for key in torch.arrays) > 1:
-        return _of_own_data(file, shared, torch, keras, folder)  # which of these is which in the loop is not told
+    of_loss = [each for key, each in torch.arrays.items() if key.startswith(OF_LOSS) and key.endswith("@0")]
+    if shared and (len(of_loss) > 1 or any(each.dtype == bool for each in of_loss)):
+        return _of_own_data(file, shared, torch, keras, folder)  # which is which in the loop, or a mask's, is not told
     try:
         return _of_calls(file, torch, keras, folder)
     except UsageError:
@@ -136,12 +137,14 @@ def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> 
                 "of a tf.data.Dataset or of fit, and call a model for each"
             )
     names = _names_of_calls(torch.arrays)
-    states: list[str] = []
+    states, theirs = list[str](), list[str]()
     told, named = {}, {}
     if keras:
+        given = {name: keras.arrays[name] for name in keras.trained.inputs}
+        states, theirs = script_counterparts.initial_states(torch.arrays, names, trained.carried, given)
+        keras = keras._replace(trained=replace(keras.trained, inputs=[each for each in given if each not in theirs]))
         told = script_counterparts.held_alike(torch.arrays, keras.arrays, keras.trained.inputs)
         named = script_counterparts.called_alike(torch.arrays, keras.arrays, trained.labels, keras.trained.labels)
-        states = script_counterparts.initial_states(torch.arrays, names, trained.carried, keras.trained.inputs)
     beside = _beside(trained, keras.trained) if keras else {}
     left_out = (BATCH, FIRST, GIVEN, *(f"{name}@" for name in (*states, *(trained.of_beside if beside else ()))))
     of_calls = {key: array for key, array in torch.arrays.items() if not key.startswith(left_out)}
@@ -159,8 +162,9 @@ def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> 
         outputs = outputs or _by_targets(trained, keras, held) or _outputs(trained, keras.trained)
     early = keras and keras.trained.early
     alone = [name for name, each in inputs.items() if each.only]
-    own = {"of_loss": of_loss, "states": states, "alone": alone, "are_told": bool(told), "beside": beside}
-    known = replace(trained, fetched=None, keras_early=early, **own)
+    own = {"of_loss": of_loss, "states": states, "keras_states": theirs, "alone": alone, "beside": beside}
+    is_held = keras is not None and keras.trained.is_held
+    known = replace(trained, fetched=None, keras_early=early, are_told=bool(told), is_held=is_held, **own)
     write(folder / "torch", known, arrays, unlike)
     return _trained_on(file, folder / "torch", inputs, outputs, arrays, keras.trained if keras else None)
 

@@ -59,11 +59,11 @@ class Script(Run):
         self._early, self._keeps_data = (before.keras_early, before.keeps_data) if before else (None, False)
         file = next((each for folder in search if (each := Path(folder) / VALUES).is_file()), None)
         given = dict(np.load(file)) if file and not (self._keeps_data or self._takes) else {}
-        alone = before.alone if before else []
+        alone, self._states = (before.alone, before.keras_states) if before else ([], [])
         given = {key: each for key, each in given.items() if key.partition("@")[0] not in alone}
-        self._targets = Targets(given, lambda: bool(self._tapes))
+        self.targets = Targets(given, bool(before and before.is_held), lambda: bool(self._tapes))
         taken = self._fetched if self._takes else None
-        self._fetches = Fetches(taken, self._made, self._on_fetch, self._targets.of_dataset)
+        self._fetches = Fetches(taken, self._made, self._on_fetch, self.targets.of_dataset)
 
     def build(self) -> Any:
         """Run the script until it is about to train, and return its model. Raises UsageError if it does not train."""
@@ -120,7 +120,7 @@ class Script(Run):
         self._accumulates |= before == int(optimizer.iterations) and not isinstance(optimizer, ByHand)
         if not self._backwards:
             raise UsageError(f"{self.name}: ended before its backward pass")
-        self._targets.check(self.name)
+        self.targets.check(self.name)
         return None if self._accumulates or (self._takes and self._backwards > 1) else self._loss
 
     def _again(self, batch: Mapping[str, Any]) -> None:
@@ -128,7 +128,7 @@ class Script(Run):
         if not self._passes or self._has_ended:
             raise UsageError(f"{self.name}: has ended; give fewer --steps")
         again = Script(self._text, self._search)
-        again._targets.begun = self._targets.begun - 1
+        again.targets.begun = self.targets.begun - 1
         own, earlier = again.build(), self._model
         pairs = zip(layers_of(own), layers_of(earlier), strict=False)
         again._stands_in = {id(layer): stands_in for layer, stands_in in pairs}
@@ -143,7 +143,7 @@ class Script(Run):
         of_steps = [
             around(keras.Layer, "__call__", self._on_call),
             around(tf.GradientTape, "gradient", self._on_gradient),
-            *(each for patched in (self._tapes, self._targets, self._fetches) for each in patched.patches()),
+            *(each for patched in (self._tapes, self.targets, self._fetches) for each in patched.patches()),
         ]
         with (
             self.entered(),
@@ -197,7 +197,7 @@ class Script(Run):
             )
         self._passes += 1
         if self._passes == 1:
-            self._targets.begin_step()
+            self.targets.begin_step(keras.tree.flatten(self._called_with(layer, args, kwargs).x))
             self._given = []
         args, kwargs = self._replaced(layer, args, kwargs)
         outputs = self.within(call, self._stands_in.get(id(layer), layer), args, kwargs)
@@ -261,7 +261,7 @@ class Script(Run):
 
     def _called_with(self, layer: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Fit:
         """Return what a call gives to its model; all, where the script may be run from batch to batch."""
-        states = fits[self._model].states if self._model in fits else ()
+        states = fits[self._model].states if self._model in fits else self._states
         fit = Fit.of_call(layer, args, kwargs, states)
         if len(args) == 1 or fit.is_named:
             return fit
