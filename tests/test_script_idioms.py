@@ -350,6 +350,126 @@ def _packed(
     return PACKED_KERAS.format(mask=mask, first=first, second=second, loss=ENTROPY)
 
 
+# Modules, or layers, that are called one by one.
+PARTS = """
+X, Y = torch.randn(96, 6), (torch.rand(96, 1) < 0.4).float()
+before, after = nn.Sequential(nn.Linear(6, 8), nn.Tanh()), nn.Linear(8, 1)
+opt = torch.optim.SGD([*before.parameters(), *after.parameters()], lr=0.2)
+for i in range(0, 96, 16):
+    x, y = X[i:i + 16], Y[i:i + 16]
+    loss = F.binary_cross_entropy_with_logits(after(before(x)), y)
+    opt.zero_grad(); loss.backward(); opt.step()
+"""
+PARTS_DATA = """
+X, Y = rng.normal(size=(96, 6)).astype("float32"), (rng.random((96, 1)) < 0.4).astype("float32")
+before, after = keras.Sequential([layers.Dense(8, activation="tanh")]), layers.Dense(1)
+opt = keras.optimizers.SGD(0.2)
+"""
+# The target, which NumPy takes from 1, is seen where the code holds it.
+PARTS_KERAS = (
+    PARTS_DATA
+    + """
+for i in range(0, 96, 16):
+    x, y = X[i:i + 16], Y[i:i + 16]
+    with tf.GradientTape() as tape:
+        p = tf.sigmoid(after(before(x)))
+        loss = -tf.reduce_mean((1 - y) * tf.math.log(1 - p) + {share}y * tf.math.log(p))
+    weights = before.trainable_variables + after.trainable_variables
+    opt.apply(tape.gradient(loss, weights), weights)
+"""
+)
+PARTS_STEP = (
+    PARTS_DATA
+    + """
+class Net(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.before, self.after = before, after
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = keras.losses.BinaryCrossentropy(from_logits=True)(y, self.after(self.before(x)))
+        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+        return {"loss": loss}
+net = Net()
+net.compile(opt)
+net.fit(X, Y, batch_size=16, verbose=0)
+"""
+)
+# Weights of the terms of a loss, in a module of their own.
+TERMS = """
+data = TensorDataset(torch.randn(96, 10), torch.randn(96, 1), torch.randint(0, 3, (96,)))
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(10, 1), nn.Linear(10, 3)
+    def forward(self, x):
+        return self.first(x), self.second(x)
+class Weighed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scales = nn.Parameter(torch.zeros(2))
+    def forward(self, *terms):
+        return sum(torch.exp(-scale) * term + scale for scale, term in zip(self.scales, terms))
+net, weighed = Net(), Weighed()
+opt = torch.optim.SGD([*net.parameters(), *weighed.parameters()], lr=0.1)
+for x, y, kinds in DataLoader(data, batch_size=32):
+    a, b = net(x)
+    loss = weighed(F.mse_loss(a, y), F.cross_entropy(b, kinds))
+    opt.zero_grad(); loss.backward(); opt.step()
+"""
+TERMS_KERAS = """
+class Net(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = layers.Dense(1), layers.Dense(3)
+        self.scales = self.add_weight(shape=(2,), initializer="zeros", name="scales")
+    def call(self, x):
+        return self.first(x), self.second(x)
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        terms = [keras.losses.MeanSquaredError()(y[0], y_pred[0]),
+                 keras.losses.SparseCategoricalCrossentropy(from_logits=True)(y[1], y_pred[1])]
+        return sum(tf.exp(-self.scales[n]) * term + self.scales[n] for n, term in enumerate(terms))
+net = Net()
+net.compile(keras.optimizers.SGD(0.1))
+net.fit(rng.normal(size=(96, 10)), (rng.normal(size=(96, 1)), rng.integers(0, 3, 96)), batch_size=32, verbose=0)
+"""
+# A state of another shape, which each script carries on.
+CARRIED = """
+series = torch.randn(8, 41, 3)
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell, self.head = nn.GRU(3, 6, batch_first=True), nn.Linear(6, 3)
+    def forward(self, x, h):
+        x, h = self.cell(x, h)
+        return self.head(x), h
+net, h = Net(), torch.zeros(1, 8, 6)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for i in range(0, 40, 10):
+    out, h = net(series[:, i:i + 10], h.detach())
+    loss = F.mse_loss(out, series[:, i + 1:i + 11])
+    opt.zero_grad(); loss.backward(); opt.step()
+"""
+CARRIED_KERAS = """
+series = rng.normal(size=(8, 41, 3)).astype("float32")
+class Net(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.cell, self.head = layers.GRU(6, return_sequences=True, return_state=True), layers.Dense(3)
+    def call(self, x, h):
+        x, h = self.cell(x, initial_state=h)
+        return self.head(x), h
+net, opt, h = Net(), keras.optimizers.SGD(0.1), tf.zeros((8, 6))
+for i in range(0, 40, 10):
+    x, y = series[:, i:i + 10], series[:, i + 1:i + 11]
+    with tf.GradientTape() as tape:
+        out, {state} = net(x, h)
+        loss = tf.reduce_mean((y - out) ** 2)
+    opt.apply(tape.gradient(loss, net.trainable_variables), net.trainable_variables)
+"""
+
+
 class Row(NamedTuple):
     """Two scripts, and what is told: the verdict, its causes with the values of both sides, the findings."""
 
@@ -478,6 +598,17 @@ ROWS = {
         [("statement.order", "the other order", "`x = self.norm(x)` before `x = tf.tanh(x)`")],
     ),
     "a cube": Row(CUBE, CUBE_KERAS),
+    "parts": Row(PARTS, PARTS_KERAS.format(share="")),
+    "parts, one without a call": Row(PARTS, PARTS_STEP),
+    "parts and a weight": Row(
+        PARTS,
+        PARTS_KERAS.format(share="0.5 * "),
+        "diverged",
+        [("unknown", None, None)],
+    ),
+    "terms": Row(TERMS, TERMS_KERAS),
+    "a state": Row(CARRIED, CARRIED_KERAS.format(state="h")),
+    "a state that is lost": Row(CARRIED, CARRIED_KERAS.format(state="_"), "diverged", [("unknown", None, None)]),
     "one of two constants": Row(
         _torch(loss="F.mse_loss(net(x), y) + 0.01 * net[0].weight.pow(2).sum()"),
         "SIZE, SHARE = 10, 0.01\n"

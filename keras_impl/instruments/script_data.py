@@ -111,12 +111,12 @@ class Fit(NamedTuple):
 
     def arguments(self, tensors: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments of the model's call, whose tensors these are."""
+        if self.calls:
+            itself = next((each for each in self.calls if not each.layer), None)
+            return itself.given(tensors) if itself else ([list(tensors)], {})
         if self.is_named:
             return [], {**self.options, **self._states_for(len(tensors[0])), **self.structured(tensors)}
-        if not self.calls:
-            return [self.structured(tensors)], {}
-        itself = next((each for each in self.calls if not each.layer), None)
-        return itself.given(tensors) if itself else ([list(tensors)], {})
+        return [self.structured(tensors)], {}
 
     def _states_for(self, samples: int) -> Mapping[str, Any]:
         """Return the states with which a model begins, of so many samples."""

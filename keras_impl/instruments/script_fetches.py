@@ -29,7 +29,7 @@ class Calls:
     """How the layers of a model, or of a script, are called first in a step."""
 
     def __init__(self) -> None:
-        self.of: dict[Any, tuple[Any, Any, list[list[int]]]] = {}  # arguments, and the shapes of what is returned
+        self.of: dict[Any, tuple[Any, Any, list[Any]]] = {}  # arguments, and the tensors that are returned
         self.again: list[Any] = []  # the arguments of later calls of these
 
     def only(self, layers: Collection[Any]) -> "Calls":
@@ -40,15 +40,20 @@ class Calls:
 
     def note(self, layer: Any, args: Any, kwargs: Mapping[str, Any], outputs: Any) -> None:
         """Note a call of a layer."""
-        shapes = [list(each.shape) for each in tree.flatten(outputs) if tf.is_tensor(each)]
+        returned = [each for each in tree.flatten(outputs) if tf.is_tensor(each)]
         given = {name: each for name, each in kwargs.items() if name != "training"}
         if layer in self.of:
             self.again.append((args, given))
-        self.of.setdefault(layer, (args, given, shapes))
+        self.of.setdefault(layer, (args, given, returned))
 
-    def described(self, numbers: Mapping[Any, int], batch: Any) -> "Trained":
-        """Return what was called for a batch, given the numbers of the layers, with the arrays of both."""
+    def described(self, numbers: Mapping[Any, int], batch: Any, is_linked: bool = False) -> "Trained":
+        """Return what was called for a batch, given the numbers of the layers, with the arrays of both.
+
+        With `is_linked`, what a call returned before is no such array where it is given to another one.
+        """
         tensors = list[Any]()
+        outputs = [each for *_, returned in self.of.values() for each in returned] if is_linked else []
+        linked = set[int]()
 
         def noted(value: Any) -> Any:
             if isinstance(value, (list, tuple)):
@@ -57,6 +62,9 @@ class Calls:
                 return {key: noted(each) for key, each in value.items()}
             if not is_array(value):
                 return value.item() if isinstance(value, np.generic) else value
+            if (number := next((number for number, each in enumerate(outputs) if each is value), None)) is not None:
+                linked.add(number)
+                return {"output": number}
             tensors.append(np.asarray(value))
             return {"tensor": len(tensors) - 1}
 
@@ -68,7 +76,8 @@ class Calls:
         again = [each for each in tree.flatten(self.again) if is_array(each)]
         arrays = {f"{BATCH}{name}": each for name, each in of_batch.items()}
         arrays |= {f"{GIVEN}{number}": each for number, each in enumerate(tensors)}
-        returned = [shape for *_, shapes in self.of.values() for shape in shapes]
+        made = (each for *_, returned in self.of.values() for each in returned)
+        returned = [list(each.shape) for number, each in enumerate(made) if number not in linked]
         makes = not all(any(np.array_equal(each, own) for own in of_batch.values()) for each in again)
         return Fetched(returned=returned, calls=calls, makes_more=makes), arrays
 
@@ -148,19 +157,42 @@ class Fetches:
             arrays |= {f"{INNER}0.{name.removeprefix(GIVEN)}": each for name, each in named if name.startswith(GIVEN)}
         return of_step, arrays
 
+    def chain(self, calls: Calls) -> Fetched | None:
+        """Return the layers of a step that are called one by one, each with what those before return.
+
+        Others are its parts, which the loss calls alone: they return a number, or take something beside what others
+        return. None if there is only one layer, or they are not one model.
+        """
+        if len(calls.of) < 2:
+            return None
+        layers = {self._names[layer]: layer for layer in calls.of}
+        numbers = {layer: number for number, layer in enumerate(layers_of(_together(layers)))}
+        first, *further = calls.of
+        links, returned = [first], calls.of[first][2][:]
+        for layer in further:
+            args, kwargs, outputs = calls.of[layer]
+            given = list(filter(is_array, tree.flatten([args, kwargs])))
+            are_returned = [any(each is output for output in returned) for each in given]
+            if given and all(are_returned):
+                links.append(layer)
+                returned += outputs
+            elif any(each.shape.rank for each in outputs) and not any(are_returned):
+                return None
+        of_step, _ = calls.only(links).described(numbers, [], is_linked=True)
+        return replace(of_step, modules=self._numbered(layers))
+
     def _of_calls(self, fetch: Fetch, calls: Calls) -> Trained:
         """Return how the step of a batch calls its layers, with its arrays."""
         layers = {self._names[layer]: layer for layer in calls.of}
         numbers = {layer: number for number, layer in enumerate(layers_of(_together(layers)))}
         of_step, arrays = calls.described(numbers, fetch.batch)
+        is_several = len(layers) > 1 or len(fetch.losses) > 1
+        return replace(of_step, first=fetch.number, modules=self._numbered(layers), is_several=is_several), arrays
+
+    def _numbered(self, layers: Mapping[str, Any]) -> dict[str, int]:
+        """Return the numbers of layers, by name, among all that the script makes."""
         made = {layer: number for number, layer in enumerate(self._made)}
-        fetched = replace(
-            of_step,
-            first=fetch.number,
-            modules={name: made[layer] for name, layer in layers.items()},
-            is_several=len(layers) > 1 or len(fetch.losses) > 1,
-        )
-        return fetched, arrays
+        return {name: made[layer] for name, layer in layers.items()}
 
     def _on_iter(self, begin: Callable[..., Any], dataset: Any) -> Any:
         iterator = begin(dataset)

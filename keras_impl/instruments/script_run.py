@@ -89,6 +89,7 @@ class Run(script.Script):
         self._made: list[Any] = []  # layers that the script has made
         self._copies: list[Copy] = []  # models beside the trained one that begin as copies of it
         self._fetched: Fetched | None = None  # how its steps are known to begin with a batch
+        self._chain: Fetched | None = None  # or to call layers one by one
         self._tapes = Tapes()
         self._functions = 0  # calls of tf.functions and of `train_on_batch`
         self._in_function = False
@@ -155,7 +156,8 @@ class Run(script.Script):
         if getattr(model, "optimizer", None) is None:
             raise UsageError(f"{self.name}: calls fit of a model that it has not compiled")
         model.run_eagerly |= self._runs_eagerly
-        self._model, fits[model] = model, first._replace(calls=self._fetched.calls if self._fetched else ())
+        known = self._fetched or self._chain
+        self._model, fits[model] = model, first._replace(calls=known.calls if known else ())
         raise Left
 
     def _on_slices(self, make: Original, tensors: Any, *args: Any, **kwargs: Any) -> Any:

@@ -114,7 +114,8 @@ class Targets:
             if self._name is None and len(set(map(id, fitting.values()))) == 1:
                 self._name = next(iter(fitting))
             if self._name in fitting:  # later on outputs of the step before may look alike
-                return self._put(fitting[self._name])
+                self._put(fitting[self._name])
+                return
 
     def _put(self, own: Any) -> None:
         """Let the step's target stand for an array that the code holds."""

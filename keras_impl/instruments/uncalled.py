@@ -43,10 +43,15 @@ def let_call(model: Any, fit: Fit | None) -> None:
 
 
 def _each_called(calls: Sequence[Called], model: keras.Model, inputs: Any, training: Any = None) -> Any:
-    layers = layers_of(model)  # which have `training` of the context, as in any call
-    given = [(layers[each.layer], *each.given(inputs)) for each in calls]
-    returned = [layer(*args, **kwargs) for layer, args, kwargs in given]
-    return tree.flatten(returned) if len(returned) > 1 else returned[0]
+    layers, returned = layers_of(model), list[Any]()  # the former have `training` of the context, as in any call
+    last: Any = None
+    for each in calls:
+        args, kwargs = each.given(inputs, returned)
+        last = layers[each.layer](*args, **kwargs)
+        returned += tree.flatten(last)
+    taken = set().union(*(each.taken for each in calls))
+    left = [output for number, output in enumerate(returned) if number not in taken]
+    return last if len(calls) == 1 else left if len(left) > 1 else left[0]
 
 
 def calls_of_step(model: Any, fit: Fit) -> Trained:
@@ -60,7 +65,8 @@ def calls_of_step(model: Any, fit: Fit) -> Trained:
     def on_call(call: Callable[..., Any], layer: Any, *args: Any, **kwargs: Any) -> Any:
         with pushed(running, layer):
             outputs = call(layer, *args, **kwargs)
-        if tf.executing_eagerly() and layer in numbers and layer.trainable_variables:
+        is_built = keras.KerasTensor in map(type, tree.flatten([args, kwargs]))  # a Sequential is, of its layers
+        if tf.executing_eagerly() and not is_built and layer in numbers and layer.trainable_variables:
             calls.note(layer, args, kwargs, outputs)
             depths.setdefault(layer, len(running))
             recorded.update([layer] if record.could_possibly_record() else [])
@@ -74,6 +80,7 @@ def calls_of_step(model: Any, fit: Fit) -> Trained:
     of_step, arrays = calls.only([model] if model in first else first).described(numbers, fit.x)
     inner = sorted((layer for layer in depths if depths[layer]), key=lambda layer: depths[layer])[:MOST_INNER]
     within = [calls.only([layer]).described(numbers, []) for layer in inner]
+    within += [calls.only(first).described(numbers, [], is_linked=True)] if len(first) > 1 else []  # one by one
     for number, (_, of_layer) in enumerate(within):
         arrays |= {f"{INNER}{number}.{name.removeprefix(GIVEN)}": array for name, array in of_layer.items()}
     return replace(of_step, inner=[each for each, _ in within]), arrays

@@ -29,23 +29,36 @@ Batches = Mapping[str, Array]  # by NAME, or NAME@STEP
 
 
 class Called(msgspec.Struct, frozen=True, kw_only=True):
-    """How Keras's step calls a layer, by its number in the model (0: itself); {"tensor": N} is the Nth tensor given."""
+    """How a step calls a layer, by its number in the model (0: itself).
+
+    {"tensor": N} is the Nth tensor given, {"output": N} the Nth that the calls before have returned.
+    """
 
     layer: int
     args: list[Any]
     kwargs: dict[str, Any]
 
-    def given(self, tensors: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Return the arguments with these tensors."""
+    @property
+    def taken(self) -> set[int]:
+        """Return the numbers of the outputs that are given."""
+        nested, numbers = [self.args, self.kwargs], set[int]()
+        for value in nested:
+            is_output = isinstance(value, dict) and isinstance(value.get("output"), int)
+            numbers |= {value["output"]} if is_output else set()
+            nested += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        return numbers
+
+    def given(self, tensors: Sequence[Any], outputs: Sequence[Any] = ()) -> tuple[list[Any], dict[str, Any]]:
+        """Return the arguments with these tensors, and what has been returned."""
 
         def placed(value: Any) -> Any:
             if isinstance(value, list):
                 return [placed(each) for each in value]
             if isinstance(value, dict):
-                number = value.get("tensor")
-                return (
-                    tensors[number] if isinstance(number, int) else {key: placed(each) for key, each in value.items()}
-                )
+                for kind, of_kind in (("tensor", tensors), ("output", outputs)):
+                    if isinstance(number := value.get(kind), int):
+                        return of_kind[number]
+                return {key: placed(each) for key, each in value.items()}
             return value
 
         return placed(self.args), placed(self.kwargs)
@@ -96,11 +109,11 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
 
     Of PyTorch's the number of steps that were asked for; that of the batch which is `unlike` theirs; which of its calls
     in evaluation mode are differentiated, as the script has not gone back to training mode; the inputs that are
-    `states`, zero at first, with those of Keras's, and others `alone`, which this is not given; and the names of what its loss takes
-    beside the model's outputs, in the order in which it uses that, "" for what is not given. Of Keras's `fit` also
-    those of its callbacks that are not run; or whether the script trains in a loop of its own instead. The shapes of
-    the model's outputs, by key or index, "" for a single one; of Keras's `fit` only a single one's, or those of a model
-    that has no `call` (keras_impl/instruments/uncalled.py).
+    `states`, zero at first, with those of Keras's, and others `alone`, which this is not given; and the names of what
+    its loss takes beside the model's outputs, in the order in which it uses that, "" for what is not given. Of Keras's
+    `fit` also those of its callbacks that are not run; or whether the script trains in a loop of its own instead. The
+    shapes of the model's outputs, by key or index, "" for a single one; of Keras's `fit` only a single one's, or those
+    of a model that has no `call` (keras_impl/instruments/uncalled.py).
 
     `most`: how many steps Keras's `fit` makes, `epoch`: how many batches an epoch has, 0 if that is not known. `early`:
     of a side's loop; `fetched`: where steps begin with a batch, or may. PyTorch's record gets those of Keras's as well.
@@ -146,6 +159,8 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     of_beside: list[str] = []
     takes_parts: bool = False
     is_held: bool = False
+    chain: Fetched | None = None
+    keras_chain: Fetched | None = None
 
 
 def write(folder: Path, trained: Trained, arrays: Mapping[str, Array], unlike: Mapping[str, Array] = {}) -> None:

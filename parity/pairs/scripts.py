@@ -104,8 +104,8 @@ def _joined(file: PairFile, folder: Path, has_keras: bool) -> PairFile:
 def _of_batches(file: PairFile, made: Steps, torch: _Ran, keras: Trained, folder: Path) -> PairFile:
     """Return a pair whose steps begin where a batch is taken."""
     beside = _beside(torch.trained, keras) if len(made.fetched.modules) == 1 else {}
-    own = {"fetched": made.fetched, "keras_fetched": made.keras, "in_evaluation": [], "early": None, "beside": beside}
-    known = replace(torch.trained, **own)
+    own = {"fetched": made.fetched, "keras_fetched": made.keras, "beside": beside}
+    known = replace(torch.trained, in_evaluation=[], early=None, chain=None, **own)
     (arrays, unlike), inputs = _apart(made.arrays, torch.trained), made.inputs
     if (target := made.target(torch.arrays)) is not None:  # known for what is said of a loss
         inputs = inputs | {TARGET: described(arrays[f"{target}@0"])}
@@ -130,7 +130,7 @@ def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> 
     pair, trained = file.pair, torch.trained
     for text, of_side in ((pair.torch, torch), (pair.keras, keras)):
         fetched = of_side.trained.fetched if of_side else None
-        if fetched and len(fetched.modules) > 1:
+        if fetched and len(fetched.modules) > 1 and not of_side.trained.chain:
             raise UsageError(
                 f"{name_of(text)}: trains several models that it calls one by one, {' and '.join(fetched.modules)}; "
                 "expected one, or two scripts whose steps take the same batches, PyTorch's of a DataLoader and Keras's "
@@ -163,8 +163,8 @@ def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> 
     early = keras and keras.trained.early
     alone = [name for name, each in inputs.items() if each.only]
     own = {"of_loss": of_loss, "states": states, "keras_states": theirs, "alone": alone, "beside": beside}
-    is_held = keras is not None and keras.trained.is_held
-    known = replace(trained, fetched=None, keras_early=early, are_told=bool(told), is_held=is_held, **own)
+    own |= {"keras_chain": keras and keras.trained.chain, "is_held": keras is not None and keras.trained.is_held}
+    known = replace(trained, fetched=None, keras_early=early, are_told=bool(told), **own)
     write(folder / "torch", known, arrays, unlike)
     return _trained_on(file, folder / "torch", inputs, outputs, arrays, keras.trained if keras else None)
 

@@ -174,7 +174,7 @@ SGD = "o = torch.optim.SGD(m.parameters(), 0.1)\n"
         (MODEL + SGD + "m(x).sum()", "ended before its backward pass"),
         (
             MODEL + SGD + "p = torch.optim.SGD(n.parameters(), 0.1)\n(m(x) + n(x)).sum().backward()",
-            "trains two modules that it calls one by one, Linear and Linear",
+            "trains modules that it calls one by one, Linear and Linear",
         ),
         (
             MODEL + "o = torch.optim.SGD([*m.parameters(), *n.parameters()], 0.1)\nm(x).sum().backward(); o.step()",

@@ -20,7 +20,7 @@ from torch.utils.data import dataloader
 from parity.core.errors import UsageError
 from parity.core.patches import around
 from parity.core.script import Sources
-from parity.pairs.script_records import BATCH, FIRST, GIVEN, Fetched, Frozen
+from parity.pairs.script_records import BATCH, FIRST, GIVEN, Fetched
 from torch_impl.instruments import source
 
 Taken = dict[str, torch.Tensor]
@@ -90,9 +90,9 @@ class Fetches:
         """Return the number of a module among all that the script has made; -1 for a copy."""
         return next((number for number, made in enumerate(self._made) if made() is module), -1)
 
-    def made(self, frozen: Frozen) -> nn.Module:
-        """Return a module that another run has made as well. Raises UsageError if it is gone."""
-        module = self._made[frozen.number]() if frozen.number < len(self._made) else None
+    def made(self, number: int) -> nn.Module:
+        """Return a module that another run has made as well, by its number. Raises UsageError if it is gone."""
+        module = self._made[number]() if number < len(self._made) else None
         if module is None:
             raise UsageError("the script makes other modules than in its first run; seed what decides which it makes")
         return module

@@ -23,7 +23,7 @@ from greenlet import getcurrent
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from keras_impl.instruments.script_data import Begin, Fit, arguments_of, fits, inputs_of, taken_of
-from keras_impl.instruments.script_fetches import Copy, Fetches, Together, Trained, copies, copy_to, layers_of
+from keras_impl.instruments.script_fetches import Calls, Copy, Fetches, Together, Trained, copies, copy_to, layers_of
 from keras_impl.instruments.script_run import ByHand, Run
 from keras_impl.instruments.script_targets import Targets
 from keras_impl.record import calls, precision
@@ -31,7 +31,7 @@ from keras_impl.record.pair.layers import share
 from parity.core.errors import UsageError
 from parity.core.patches import Original, applied, around
 from parity.core.wording import count
-from parity.pairs.script_records import VALUES, Early, Shapes, known, shapes_of
+from parity.pairs.script_records import VALUES, Early, Fetched, Shapes, known, shapes_of
 
 MOST_CALLS = 64  # that end a step, after which no batch is waited for any more
 
@@ -55,6 +55,8 @@ class Script(Run):
         self._loss: Any = None  # what was differentiated last
         before = known(search)
         self._fetched = before.keras_fetched if before else None
+        self._chain, self._links = before.keras_chain if before else None, Calls()
+        self._first: Any = None  # the model, or of one whose layers are called one by one the first of these
         self._takes = bool(self._fetched and self._fetched.first)  # whether a step begins where it takes a batch
         self._early, self._keeps_data = (before.keras_early, before.keeps_data) if before else (None, False)
         file = next((each for folder in search if (each := Path(folder) / VALUES).is_file()), None)
@@ -191,16 +193,17 @@ class Script(Run):
                 return self._noted(call, layer, args, kwargs)
         if self._fetches.last and self._batch is None:
             return self._noted(call, layer, args, kwargs)
-        if layer is not self._model:
-            raise UsageError(
-                f"{self.name}: trains two models that it calls one by one, {self._model.name} and {layer.name}"
-            )
+        if layer is not self._first:
+            if self._batch is not None and not self._chain:
+                names = f"{self._model.name} and {layer.name}"
+                raise UsageError(f"{self.name}: trains two models that it calls one by one, {names}")
+            return self._noted(call, self._stands_in.get(id(layer), layer), args, kwargs)
         self._passes += 1
         if self._passes == 1:
             self.targets.begin_step(keras.tree.flatten(self._called_with(layer, args, kwargs).x))
             self._given = []
         args, kwargs = self._replaced(layer, args, kwargs)
-        outputs = self.within(call, self._stands_in.get(id(layer), layer), args, kwargs)
+        outputs = self._noted(call, self._stands_in.get(id(layer), layer), args, kwargs)
         self.outputs = shapes_of(outputs, tf.is_tensor)
         return outputs
 
@@ -213,12 +216,33 @@ class Script(Run):
         for calls_of_step in (fetch.every, *([fetch.calls] if self._tapes else [])) if fetch else ():
             if self._tapes or not fetch.losses:
                 calls_of_step.note(layer, args, kwargs, outputs)
+        if self._tapes and self._batch is None and not self._backwards:
+            self._fetches.name(layer)
+            self._links.note(layer, args, kwargs, outputs)
         return outputs
+
+    def chain(self) -> Fetched | None:
+        """Return the layers of the first step that are called one by one; None if it is only one, or batches tell more.
+
+        Raises UsageError if they are several models.
+        """
+        chain = self._fetches.chain(self._links)
+        if len(self._links.of) > 1 and not (chain or self._fetches.last):
+            names = " and ".join(layer.name for layer in self._links.of)
+            raise UsageError(
+                f"{self.name}: trains models that it calls one by one, {names}; expected one, or each to be given what "
+                "those before it return, or batches of a tf.data.Dataset"
+            )
+        return chain
 
     def _end_step(self, layer: Any, given: Fit, early: Early | None) -> None:
         """Suspend the script before a call that ends a step, or begins the first."""
         if self._model is None:
             self.is_loop, self._model = True, self._made[early.module] if early else layer
+            self._first = self._model
+            if self._chain:
+                self._model = Together({name: self._made[number] for name, number in self._chain.modules.items()})
+                given = given._replace(calls=self._chain.calls)
             fits[self._model] = given
             self._begin_here()
         elif self._batch is None:

@@ -225,6 +225,12 @@ def batches(job: BatchesJob) -> None:
             with precision.eagerly():
                 of_step = calls_of_step(model, fit)
         early = run.early()
+        chain = run.chain() if run.is_loop else None
+        if of_step and is_uncalled(model) and fit.y is not None:
+            chain = next((each for each in of_step[0].inner if len(each.calls) > 1), None)
+        if chain:
+            returned = chain.returned
+            outputs = dict(enumerate(returned)) if len(returned) > 1 else {"": returned[0]}
         outputs = outputs or run.outputs
         fetched, made = of_step or run.fetched() or (None, {})
         arrays = fit.arrays | made
@@ -241,6 +247,7 @@ def batches(job: BatchesJob) -> None:
         early=early,
         outputs=outputs,
         fetched=fetched,
+        chain=chain,
         labels={} if run.is_loop else fit.labels,
         targets=[key for (key, *_), _ in keras.tree.flatten_with_path(fit.y)] if keras.tree.is_nested(fit.y) else [],
         is_distributed=run.is_distributed,

@@ -27,6 +27,7 @@ from parity.core.patches import applied, around
 from parity.core.wording import count
 from parity.pairs.script_records import Early, Shapes, known, shapes_of
 from torch_impl.instruments import one_rank, script_calls, source
+from torch_impl.instruments.chain import Chain, Links
 from torch_impl.instruments.fetches import Fetches, Together, parts_of
 from torch_impl.instruments.noise import float32_draws
 from torch_impl.instruments.script_targets import Beside, Given, StepData
@@ -48,6 +49,7 @@ class Script(script.Script):
         before = self._known = known(search)
         self._fetched = before.fetched if before else None
         self.fetches = Fetches(self._fetched, self._on_fetch)
+        self.links = Links()
         self.in_evaluation: list[int] = []  # the calls in evaluation mode that were differentiated, by number
         self._early, self._states = (before.early, before.states) if before else (None, [])
         # Calls of modules that are trained, those before the second step's own, and those in evaluation mode
@@ -87,7 +89,9 @@ class Script(script.Script):
                 "torch.optim.Optimizer made before; give a script that trains one model so, or a file with torch_step"
             )
         one_rank.hold_to(self._path, self._model)
-        script_calls.attach(self._model, {name: self.fetches.made(each) for name, each in self.beside.parts.items()})
+        script_calls.attach(
+            self._model, {name: self.fetches.made(each.number) for name, each in self.beside.parts.items()}
+        )
         self.copies = script_calls.copies({self._model, *parts_of(self._model)})
         return self._model
 
@@ -99,14 +103,8 @@ class Script(script.Script):
         own, weights = {id(each) for each in parameters}, list(self._model.parameters())
         held = [each for each in self._optimizers if script_calls.share(weights, script_calls.held([each]))]
         first = held[0]
-        foreign = [each for each in script_calls.held(held) if each.requires_grad and id(each) not in own]
-        may_be_several = self._known is None and self.fetches.last  # as is told once a step was run
-        if foreign and not self._has_optimizer and not may_be_several:
-            raise UsageError(
-                f"{self.name}: its optimizer trains {count(len(foreign), 'parameter')} outside of the module that is "
-                f"called, {type(self._model).__name__}, the first of shape {tuple(foreign[0].shape)}; call one "
-                "nn.Module that holds all of them"
-            )
+        if self._known and not self._has_optimizer:
+            self._refuse_foreign(weights)
         if self._has_optimizer:
             held = ((group, [each for each in group["params"] if id(each) in own]) for group in first.param_groups)
             return type(first)([group | {"params": params} for group, params in held if params])
@@ -164,10 +162,12 @@ class Script(script.Script):
             self._resume(float32_draws())
             updates += before != [each._version for each in parameters]
             if number == 1 and 0 < self._ahead < called:
-                self._begins = Early(call=called - self._ahead, module=self.fetches.number(self._model))
+                self._begins = Early(call=called - self._ahead, module=self.fetches.number(self._first))
             if number and not self._backwards:  # an evaluation came last
                 return
             self._check()
+            if not (number or self.fetches.last):
+                self._refuse_foreign(self.links.parameters)
             kept = {name for name, each in self._data.taken.items() if script_calls.is_state(each, returned)}
             self.carried, returned = self.carried & kept if number else kept, self._data.tape.outputs
             if not is_over:
@@ -176,6 +176,18 @@ class Script(script.Script):
     def early(self) -> Early | None:
         """Return with which call the first step has begun, of the `batches`, if that is before the one in training."""
         return self._begins
+
+    def _refuse_foreign(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Raise UsageError if the model's optimizers train others than these."""
+        own, weights = set(map(id, parameters)), list(self._model.parameters())
+        held = [each for each in self._optimizers if script_calls.share(weights, script_calls.held([each]))]
+        foreign = [each for each in script_calls.held(held) if each.requires_grad and id(each) not in own]
+        if foreign:
+            raise UsageError(
+                f"{self.name}: its optimizer trains {count(len(foreign), 'parameter')} outside of the module that is "
+                f"called, {type(self._model).__name__}, the first of shape {tuple(foreign[0].shape)}; call one "
+                "nn.Module that holds all of them"
+            )
 
     def _check(self) -> None:
         if not self._backwards:
@@ -245,23 +257,45 @@ class Script(script.Script):
         is_first = self._model is None and (is_training or is_early)
         if not self._fetched and (self._backwards or is_first):
             if self._model is None:
-                self._model = own
                 own.forward = script_calls.with_states(own, self._states, args, kwargs)
+                chain = self._known.chain if self._known else None
+                parts = {name: self.fetches.made(number) for name, number in chain.modules.items()} if chain else {}
+                self._model = Chain(parts, chain.calls) if chain else own
             self._suspend()
         if not is_training:
             self._ahead += not self._passes
             with calls.unobserved():
                 return self.within(call, own, args, kwargs)
+        self.fetches.name(own)
         if fetch := self.fetches.last:
             fetch.begin()
-            self.fetches.name(own)
-        elif own is not self._model:
-            names = f"{type(self._model).__name__} and {type(own).__name__}"
-            expected = "expected one, or batches of a DataLoader"
-            raise UsageError(f"{self.name}: trains two modules that it calls one by one, {names}; {expected}")
-        outputs = (self._run_pass if own is self._model else self.within)(call, own, args, kwargs)
+        outputs = (self._run_pass if own is self._first else self._run_further)(call, own, args, kwargs)
         if fetch:
             fetch.note(own, script_calls.tensors_of_call(self.name, own, args, kwargs), outputs)
+        return outputs
+
+    @property
+    def _first(self) -> nn.Module | None:
+        """Return the model, or of one that is called part by part the first of these."""
+        return self._model.first if isinstance(self._model, Chain) else self._model
+
+    def _run_further(self, call: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any) -> Any:
+        """Run a call of another module than the first of those that are trained."""
+        if isinstance(self._model, Chain):
+            is_link = self._model.is_linked(module)
+            outputs = self._model.taken(module, args, kwargs) if is_link else self.within(call, module, args, kwargs)
+        else:
+            outputs = self.within(call, module, args, kwargs)
+            is_link = self.links.note(module, args, kwargs, outputs)
+            if not (self.links.are_one or self.fetches.last):
+                raise UsageError(
+                    f"{self.name}: trains modules that it calls one by one, {' and '.join(self.links.classes)}; "
+                    "expected one, or each to be given what those before it return, or batches of a DataLoader"
+                )
+        if is_link:
+            self._returned(outputs)
+        else:
+            self._constants.update(map(id, itertools.chain(module.parameters(), module.buffers())))
         return outputs
 
     def _run_pass(self, call: Callable[..., Any], model: nn.Module, args: Any, kwargs: Any) -> Any:
@@ -271,11 +305,18 @@ class Script(script.Script):
             self._data.forget()
         self._may_evaluate = not script_calls.is_training(model)
         self._passes += 1
-        outputs = self.within(call, self._stands_in or model, *self._data.on_call(model, args, kwargs))
+        called = self._model if isinstance(self._model, Chain) else model
+        given = self._data.on_call(model, args, kwargs)
+        outputs = self.within(call, self._stands_in or called, *given)
+        self.links.note(model, *given, outputs)
+        self._returned(outputs)
+        return self._model.taken(model, *given) if isinstance(self._model, Chain) else outputs
+
+    def _returned(self, outputs: Any) -> None:
+        """Note what the model has returned."""
         self._data.on_return(list(flat(outputs)))
         if self._passes == 1:
             self.outputs = shapes_of(outputs, torch.is_tensor)
-        return outputs
 
     def _in_step(self, call: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any) -> Any:
         """Run a call of a module in a step that makes its inputs."""
@@ -288,8 +329,8 @@ class Script(script.Script):
 
     def _is_differentiated(self, module: nn.Module) -> bool:
         """Return whether a call in evaluation mode is one of a step; before that is known, whether it may be."""
-        self._evaluations += module is self._model
-        return module is self._model and (self._known is None or self._evaluations in self._known.in_evaluation)
+        self._evaluations += module is self._first
+        return module is self._first and (self._known is None or self._evaluations in self._known.in_evaluation)
 
     def _on_backward(self, backward: Callable[..., None], loss: Any, *args: Any, **kwargs: Any) -> None:
         self._data.tape.end(loss)

@@ -1,0 +1,103 @@
+"""Modules that a step calls one by one, each with what those before it return: an encoder, a decoder, a head.
+
+They are one model, which calls all of them where the script calls the first. Further modules that are trained, such as
+weights of the terms of a loss, are its parts, and are called by the script alone.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_leaves, tree_map
+
+from parity.core.errors import UsageError
+from parity.pairs.script_records import Called, Fetched
+
+
+class Chain(nn.Module):
+    """Several modules as one; `first` is called first, and its arguments are those of the whole."""
+
+    def __init__(self, parts: Mapping[str, nn.Module], calls: Sequence[Called]) -> None:
+        super().__init__()
+        for name, part in parts.items():
+            self.add_module(name, part)
+        numbered = list(parts.values())
+        first, self._calls = numbered[0], {numbered[each.layer]: each for each in calls}
+        self._returned: dict[nn.Module, Any] = {}
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            self._returned = {first: first(*args, **kwargs)}
+            for part in self._calls:
+                args, kwargs = self._given(part)
+                self._returned[part] = part(*args, **kwargs)
+            return list(self._returned.values())[-1]
+
+        forward.__signature__ = inspect.signature(first.forward)  # type: ignore[attr-defined]
+        self.forward = forward
+
+    @property
+    def first(self) -> nn.Module:
+        """Return the module that is called first."""
+        return next(self.children())
+
+    def taken(self, part: nn.Module, args: Any, kwargs: Any) -> Any:
+        """Return what a part has returned within the whole. Raises UsageError if it is given something else here."""
+        if part is not self.first:
+            both = (tree_leaves([list(each[0]), each[1]]) for each in (self._given(part), (args, kwargs)))
+            if not all(own is given for own, given in zip(*both, strict=True)):
+                name = type(part).__name__
+                raise UsageError(f"{name} is given what the modules before it have returned in the first step alone")
+        return self._returned[part]
+
+    def is_linked(self, part: nn.Module) -> bool:
+        """Return whether a part is called where the whole is."""
+        return part in self._calls
+
+    def _given(self, part: nn.Module) -> tuple[list[Any], dict[str, Any]]:
+        return self._calls[part].given((), tree_leaves(list(self._returned.values())))
+
+
+class Links:
+    """How a script calls the modules that it trains, as seen in a first step."""
+
+    def __init__(self) -> None:
+        self._calls: dict[nn.Module, Called | None] = {}
+        self._returned: list[Any] = []
+        self.are_one = True  # whether all modules are links, or are called by the loss
+
+    def note(self, module: nn.Module, args: Any, kwargs: Any, outputs: Any) -> bool:
+        """Note a call of a module; return whether it is a link, rather than one that the loss calls."""
+        if module not in self._calls:
+            numbers = {id(each): number for number, each in enumerate(self._returned)}
+            given = [each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
+            is_link = bool(given) and numbers.keys() >= set(map(id, given))
+
+            def noted(value: Any) -> Any:
+                return {"output": numbers[id(value)]} if isinstance(value, torch.Tensor) else value
+
+            placed = tree_map(noted, (list(args), kwargs)) if is_link else ([], {})
+            call = Called(layer=len(self._calls), args=placed[0], kwargs=placed[1])
+            are_numbers = all(not each.ndim for each in tree_leaves(outputs) if isinstance(each, torch.Tensor))
+            takes_others = not numbers.keys().isdisjoint(map(id, given))  # beside outputs, as a margin the classes
+            self.are_one &= not self._calls or is_link or are_numbers or takes_others
+            self._returned += tree_leaves(outputs) if is_link or not self._calls else []
+            self._calls[module] = call if is_link else None
+        return self._calls[module] is not None
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """Return the parameters of all modules."""
+        return [parameter for module in self._calls for parameter in module.parameters()]
+
+    @property
+    def classes(self) -> list[str]:
+        """Return the names of the modules' classes."""
+        return [type(each).__name__ for each in self._calls]
+
+    def described(self, name: Callable[[nn.Module], str], number: Callable[[nn.Module], int]) -> Fetched | None:
+        """Return the modules by name, with how links are called; None for one module, and for several models."""
+        calls = [each for each in self._calls.values() if each]
+        modules = {name(each): number(each) for each in self._calls}
+        return Fetched(modules=modules, calls=calls, returned=[]) if len(modules) > 1 and self.are_one else None
