@@ -141,7 +141,8 @@ def compare_clipping(first: Applied, second: Applied) -> Clipped | None:
         copies = repeated({name: mine[name] for name in group})
         limits.append(float(np.linalg.norm([first.norms[name] for name in group if name not in copies])))
     limit, others = limits[-1], limits[1:]
-    if max(others) - min(others) > ROOM * limit:
+    is_any = len(others) == 1 and not _is_round(limit)  # all gradients but one have some norm
+    if is_any or max(others) - min(others) > ROOM * limit:
         return None
     if abs(norm(theirs.values()) - limit) <= ROOM * limit:
         return Clipped(SCOPE, _rule(EACH, limit), _rule(TOGETHER, limit))

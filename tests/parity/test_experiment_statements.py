@@ -28,6 +28,14 @@ def within_blocks(x: float) -> float:
     return total
 
 
+def behind_a_jump(x: float) -> float:
+    y = x + 1
+    if x > 100:
+        y = 2 * y
+    z = x + y  # where a jump ends: nothing comes in between
+    return z  # noqa: RET504 - a statement of its own
+
+
 def of_calls(x: float) -> float:
     LOG.append("first")
     unrelated = 5
@@ -63,6 +71,10 @@ def test_a_block_is_not_left() -> None:
         "`x = 2 * x` before `x = x + step`": 2 + 5,
         "`total += x` behind `x = 2 * x`": 2 + 6,
     }
+
+
+def test_what_a_jump_ends_at_is_not_moved_over_it() -> None:
+    assert results(behind_a_jump) == {}
 
 
 def test_calls_whose_results_nobody_takes_are_exchanged_as_well() -> None:

@@ -31,7 +31,7 @@ NORMALIZE = ways.NORMALIZE
 SUMS = ("add", "sub", "mul", "minimum", "maximum", "min", "max")  # of two tensors
 LOGIC = {"__and__": "&", "__or__": "|", "logical_and": "&", "logical_or": "|"}  # of two masks, by sign
 COMPARED = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}  # what makes a mask
-WHERE, SUB = "where", "sub"
+WHERE, SUB, DETACH = "where", "sub", "detach"
 SQUARES = ("square", "pow")
 ATTENTION, SOFTMAX = "scaled_dot_product_attention", "softmax"
 ATTENTION_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
@@ -126,6 +126,8 @@ def _operations(name: str, number: int, args: tuple, kwargs: Given, result: Any)
         yield Operation(name, number, "rms", "layer_norm", "kept", {"subtracted": _of_deviations})
     else:
         yield from _of_order(name, number, args, kwargs, result)
+    if name == DETACH and x.requires_grad:
+        yield Operation(name, number, "stopped", "gradient", name, {ways.LEFT_OUT: lambda function, args, kwargs: args[0]})
     if name in FUNCTIONS or kind_of(name) in POOLS:
         yield Operation(name, number, ways.FUNCTION, CODE, name, {ways.LEFT_OUT: left_out})
 

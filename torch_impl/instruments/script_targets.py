@@ -4,7 +4,7 @@ What the script computes of its model's outputs, up to the backward pass, is see
 """
 
 import itertools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -190,6 +190,7 @@ class LossTape(TorchFunctionMode):
         self._given: dict[int, torch.Tensor] = {}
         self._own: dict[int, int] = {}
         self.outputs: Tensors = []
+        self._held: dict[int, tuple[nn.Module, str]] = {}  # where the model's modules hold tensors, by id() of these
         self.loss: Any = None  # what is differentiated
         self._is_open = False
 
@@ -215,9 +216,11 @@ class LossTape(TorchFunctionMode):
         self._applied[-1] = self._applied[-1]._replace(result=outputs)
         self._is_open = True
 
-    def end(self, loss: Any) -> None:
-        """End with what is differentiated."""
+    def end(self, loss: Any, modules: Iterable[nn.Module]) -> None:
+        """End with what is differentiated; `modules`: the model's, which may hold what they made for the loss."""
         self.loss, self._is_open = loss, False
+        held = ((module, name, each) for module in modules for name, each in vars(module).items())
+        self._held = {id(each): (module, name) for module, name, each in held if isinstance(each, torch.Tensor)}
 
     def sources(self, tensor: torch.Tensor) -> frozenset[int]:
         """Return by id() what the functions have made a tensor of: the tensor itself, if none has made it."""
@@ -254,7 +257,8 @@ class LossTape(TorchFunctionMode):
 
     def again(self, outputs: Tensors) -> torch.Tensor:
         """Return the loss of other outputs. Raises LookupError if it is computed in ways that were not seen."""
-        returned = {id(before): output for before, output in zip(self.outputs, outputs, strict=True)}
+        returned = {own: getattr(*place) for own, place in self._held.items()}
+        returned |= {id(before): output for before, output in zip(self.outputs, outputs, strict=True)}
         now = self._again(self._given | returned)
         if id(self.loss) not in now:
             raise LookupError("the loss is no tensor of which torch tells how it was computed")

@@ -30,6 +30,7 @@ class Statement(NamedTuple):
     line: int
     read: frozenset[str]
     written: frozenset[str]  # "" stands for whatever a call changes whose result nobody takes
+    is_target: bool  # whether a jump ends there, such as behind an `if`
 
     def order_matters(self, other: "Statement") -> bool:
         """Return whether it matters which of the two comes first."""
@@ -42,7 +43,7 @@ def moved(run: Executed) -> Iterator[Knob]:
     for at, statement in enumerate(statements):
         block: tuple[Statement, ...] = (statement,)
         for further in statements[at + 1 : at + 1 + FARTHEST]:
-            if further.start != block[-1].end:
+            if further.start != block[-1].end or further.is_target:
                 break
             block = (*block, further)
             if any(map(statement.order_matters, block[1:])):
@@ -74,11 +75,11 @@ def _statements(code: types.CodeType) -> Iterator[Statement]:
     """Yield the statements that take nothing from the stack but what they have put there, and jump nowhere."""
     instructions = list(dis.get_instructions(code))
     ends = [each.offset for each in instructions[1:]] + [len(code.co_code)]
-    start, depth, line = 0, 0, 0
+    start, depth, line, target = 0, 0, 0, -1
     names: dict[bool, set[str]] = {}  # whether they are written, and those that are
     for each, end in zip(instructions, ends, strict=True):
         if each.is_jump_target:
-            start, depth = each.offset, 0
+            start, depth, target = each.offset, 0, each.offset
         if each.offset == start:
             line = (each.positions and each.positions.lineno) or line
             names = {False: set(), True: set()}
@@ -92,7 +93,7 @@ def _statements(code: types.CodeType) -> Iterator[Statement]:
             start, depth = end, 0
         elif not depth and each.opname.startswith(ENDS):
             names[True] |= {""} if each.opname == "POP_TOP" else set()
-            yield Statement(start, end, line, frozenset(names[False]), frozenset(names[True]))
+            yield Statement(start, end, line, frozenset(names[False]), frozenset(names[True]), start == target)
             start = end
 
 

@@ -208,7 +208,7 @@ def _later(question: Question, search: Search, known: Known, live: Live) -> Outc
         groups = [[knob for knob in each if knob not in own] for each in groups]
         groups.append([each for each in live.operations() if _may_be_of_loss(each)])
     if question.tensor.kind == "gradient":  # what stops a gradient does nothing else: it is tried first
-        groups = [[knob for knob in in_code if knob.value in STOPS], *groups]
+        groups = [[knob for knob in (*in_code, *live.operations()) if knob.value in STOPS], *groups]
     pairs = any(knob.owner == SLICES for knob in named)
     return Outcome(settings=settings, found=search.found(*groups, pairs=pairs, least=FEW))
 

@@ -333,7 +333,7 @@ class Script(script.Script):
         return module is self._first and (self._known is None or self._evaluations in self._known.in_evaluation)
 
     def _on_backward(self, backward: Callable[..., None], loss: Any, *args: Any, **kwargs: Any) -> None:
-        self._data.tape.end(loss)
+        self._data.tape.end(loss, self._model.modules() if self._model else ())
         if not self.labels:
             self.labels = self._data.labels(source.frame())
             self.compared, self.beside.names = self._data.compared, self._data.of_beside
