@@ -127,7 +127,9 @@ def _operations(name: str, number: int, args: tuple, kwargs: Given, result: Any)
     else:
         yield from _of_order(name, number, args, kwargs, result)
     if name == DETACH and x.requires_grad:
-        yield Operation(name, number, "stopped", "gradient", name, {ways.LEFT_OUT: lambda function, args, kwargs: args[0]})
+        yield Operation(
+            name, number, "stopped", "gradient", name, {ways.LEFT_OUT: lambda function, args, kwargs: args[0]}
+        )
     if name in FUNCTIONS or kind_of(name) in POOLS:
         yield Operation(name, number, ways.FUNCTION, CODE, name, {ways.LEFT_OUT: left_out})
 

@@ -12,6 +12,7 @@ from parity.diagnose.experiment import knobs
 from parity.diagnose.experiment.attempts import Attempts, Calls, Trial, told_of
 from parity.diagnose.experiment.candidates import RETURNED, SOON, Tries, is_number, multiplied, step_towards
 from parity.diagnose.experiment.knobs import Knob
+from parity.diagnose.experiment.statements import KIND as STATEMENT
 from parity.diagnose.formula import NEEDED, UNSET, Seen, bits_of, is_conclusive, largest_difference
 from parity.runtime.experiment import Found
 
@@ -88,9 +89,11 @@ class Search:
         if chance or not pairs:
             return chance
         self._calls.begin(min(least, FEWER))
-        effective.sort(key=lambda entry: entry[0])
-        for _, first in effective[:FIRST]:
-            others = [knob for group in (*groups, self.besides) for knob in group if knob is not first[0]]
+        # A statement that is moved leaves no other instruction of its code where a second change would look for it.
+        nearest = sorted((each for each in effective if each[1][0].kind != STATEMENT), key=lambda entry: entry[0])
+        every = [knob for group in (*groups, self.besides) for knob in group if knob.kind != STATEMENT]
+        for _, first in nearest[:FIRST]:
+            others = [knob for knob in every if knob is not first[0]]
             if found := [self._found(trials) for trials in self._singles(others, (first,), [])]:
                 return found
         return []
