@@ -300,7 +300,7 @@ OVER_ALL = [("train_lengths_loop.py", "/ tf.reduce_sum(mask)", "/ tf.cast(tf.siz
     ("edits", "told"),
     [
         ([], None),
-        *(pytest.param(*each, marks=SLOW) for each in ((UNMASKED, "unknown"), (OVER_ALL, "loss.normalisation"))),
+        *(pytest.param(*each, marks=SLOW) for each in ((UNMASKED, "mask.missing"), (OVER_ALL, "loss.normalisation"))),
     ],
 )
 def test_lengths_and_paddings(edits: Edits, told: str | None, backends: list[Backend], tmp_path: Path):

@@ -107,6 +107,7 @@ class Fetches:
     ) -> None:
         self._known, self._made, self._on_step, self._of_dataset = known, made, on_step, of_dataset
         self._names: dict[Any, str] = {}
+        self.links = Calls()  # of the first step, whether it takes a batch or not
         self._all: list[Fetch] = []  # unless it is known how the script trains
         self._taken = 0
         self._sources = Sources()
@@ -157,12 +158,22 @@ class Fetches:
             arrays |= {f"{INNER}0.{name.removeprefix(GIVEN)}": each for name, each in named if name.startswith(GIVEN)}
         return of_step, arrays
 
-    def chain(self, calls: Calls) -> Fetched | None:
+    def note(self, layer: Any, call: tuple[Any, Any, Any], is_taped: bool, is_first: bool) -> None:
+        """Note a call of a layer, with its arguments and what it has returned; `is_first`: before a backward pass."""
+        self.name(layer)
+        every = [self.links] if is_taped and is_first else []
+        if (fetch := self.last) and (is_taped or not fetch.losses):
+            every += [fetch.every, fetch.calls] if is_taped else [fetch.every]
+        for calls in every:
+            calls.note(layer, *call)
+
+    def chain(self) -> Fetched | None:
         """Return the layers of a step that are called one by one, each with what those before return.
 
         Others are its parts, which the loss calls alone: they return a number, or take something beside what others
         return. None if there is only one layer, or they are not one model.
         """
+        calls = self.links
         if len(calls.of) < 2:
             return None
         layers = {self._names[layer]: layer for layer in calls.of}

@@ -140,7 +140,8 @@ def as_decayed(unequal: list[Unequal], reference: Trace, candidate: Trace) -> tu
             is_stopped = np.abs(rest).max() <= APART * np.abs(torch[name]).max()
             # Of a single number all is a multiple.
             if before[name].size > 1 and (factor := multiple(before[name], keras[name] - torch[name])):
-                multiples[name] = factor
+                is_stated = abs(factor - stated) <= APART * abs(stated)  # but for what earlier updates have moved
+                multiples[name] = stated if is_stated else factor
             elif is_stopped or (rest.size > 1 and multiple(torch[name], rest)):
                 multiples[name] = stated
             else:

@@ -41,12 +41,11 @@ class Called(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def taken(self) -> set[int]:
         """Return the numbers of the outputs that are given."""
-        nested, numbers = [self.args, self.kwargs], set[int]()
+        nested: list[Any] = [self.args, self.kwargs]
         for value in nested:
-            is_output = isinstance(value, dict) and isinstance(value.get("output"), int)
-            numbers |= {value["output"]} if is_output else set()
             nested += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-        return numbers
+        outputs = (value.get("output") for value in nested if isinstance(value, dict))
+        return {number for number in outputs if isinstance(number, int)}
 
     def given(self, tensors: Sequence[Any], outputs: Sequence[Any] = ()) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments with these tensors, and what has been returned."""
@@ -158,6 +157,7 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     beside: dict[str, Frozen] = {}
     of_beside: list[str] = []
     takes_parts: bool = False
+    outside: int = 0
     is_held: bool = False
     chain: Fetched | None = None
     keras_chain: Fetched | None = None

@@ -25,6 +25,7 @@ from parity.pairs.script_records import (
     Batches,
     Fetched,
     Shapes,
+    Trained,
     are_data_alike,
 )
 
@@ -147,6 +148,17 @@ def _common(ours: Sequence[Sequence[int]], theirs: Sequence[Sequence[int]]) -> i
             left.remove(own)
             number += 1
     return number
+
+
+def refuse_several(text: str, trained: Trained | None) -> None:
+    """Raise UsageError if a script trains several models where its steps begin with their calls."""
+    fetched = trained.fetched if trained and not trained.chain else None
+    if fetched and len(fetched.modules) > 1:
+        raise UsageError(
+            f"{name_of(text)}: trains several models that it calls one by one, {' and '.join(fetched.modules)}; "
+            "expected one, or two scripts whose steps take the same batches, PyTorch's of a DataLoader and Keras's "
+            "of a tf.data.Dataset or of fit, and call a model for each"
+        )
 
 
 def described(array: Array) -> PairInput:

@@ -101,6 +101,8 @@ def _not_run(pair: Pair, trained: Trained, port: Trained) -> Iterator[str]:
         yield f"{runs}: one rank, or replica, was run; [sides] of a file may have more"
     if keeping := [name for name, each in scripts if each.has_copies]:
         yield f"the copies of a model, such as averages, in {' and '.join(keeping)}: only what a step uses of them is"
+    if trained.outside:
+        yield f"{count(trained.outside, 'parameter')} that {ours} trains outside of its modules: only what follows is"
     if port.callbacks:
         yield f"the callbacks of fit in {theirs}: {', '.join(port.callbacks)}"
 

@@ -7,7 +7,7 @@ the pair, in the order of axes in which the Keras script's own data is.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from einops import rearrange
@@ -128,14 +128,8 @@ def _of_batches(file: PairFile, made: Steps, torch: _Ran, keras: Trained, folder
 def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> PairFile:
     """Return a pair whose steps begin where its models are called."""
     pair, trained = file.pair, torch.trained
-    for text, of_side in ((pair.torch, torch), (pair.keras, keras)):
-        fetched = of_side.trained.fetched if of_side else None
-        if fetched and len(fetched.modules) > 1 and not of_side.trained.chain:
-            raise UsageError(
-                f"{name_of(text)}: trains several models that it calls one by one, {' and '.join(fetched.modules)}; "
-                "expected one, or two scripts whose steps take the same batches, PyTorch's of a DataLoader and Keras's "
-                "of a tf.data.Dataset or of fit, and call a model for each"
-            )
+    for text, of_side in ((pair.torch, torch.trained), (pair.keras, keras and keras.trained)):
+        script_steps.refuse_several(text, of_side)
     names = _names_of_calls(torch.arrays)
     states, theirs = list[str](), list[str]()
     told, named = {}, {}
@@ -162,9 +156,9 @@ def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> 
         outputs = outputs or _by_targets(trained, keras, held) or _outputs(trained, keras.trained)
     early = keras and keras.trained.early
     alone = [name for name, each in inputs.items() if each.only]
-    own = {"of_loss": of_loss, "states": states, "keras_states": theirs, "alone": alone, "beside": beside}
-    own |= {"keras_chain": keras and keras.trained.chain, "is_held": keras is not None and keras.trained.is_held}
-    known = replace(trained, fetched=None, keras_early=early, are_told=bool(told), **own)
+    own: dict[str, Any] = {"of_loss": of_loss, "states": states, "keras_states": theirs, "alone": alone}
+    own |= {"keras_chain": keras.trained.chain, "is_held": keras.trained.is_held} if keras else {}
+    known = replace(trained, fetched=None, keras_early=early, are_told=bool(told), beside=beside, **own)
     write(folder / "torch", known, arrays, unlike)
     return _trained_on(file, folder / "torch", inputs, outputs, arrays, keras.trained if keras else None)
 

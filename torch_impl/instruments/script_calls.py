@@ -217,6 +217,12 @@ def share(first: Iterable[torch.Tensor], second: Iterable[torch.Tensor]) -> bool
     return not set(map(id, first)).isdisjoint(map(id, second))
 
 
+def others(optimizers: Sequence[Optimizer], parameters: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    """Return what optimizers train beside these parameters."""
+    own = set(map(id, parameters))
+    return [each for each in held(optimizers) if each.requires_grad and id(each) not in own]
+
+
 def held(optimizers: Sequence[Optimizer]) -> Iterator[torch.Tensor]:
     """Return the parameters of optimizers."""
     return (each for optimizer in optimizers for group in optimizer.param_groups for each in group["params"])

@@ -23,7 +23,7 @@ from greenlet import getcurrent
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
 from keras_impl.instruments.script_data import Begin, Fit, arguments_of, fits, inputs_of, taken_of
-from keras_impl.instruments.script_fetches import Calls, Copy, Fetches, Together, Trained, copies, copy_to, layers_of
+from keras_impl.instruments.script_fetches import Copy, Fetches, Together, Trained, copies, copy_to, layers_of
 from keras_impl.instruments.script_run import ByHand, Run
 from keras_impl.instruments.script_targets import Targets
 from keras_impl.record import calls, precision
@@ -55,7 +55,7 @@ class Script(Run):
         self._loss: Any = None  # what was differentiated last
         before = known(search)
         self._fetched = before.keras_fetched if before else None
-        self._chain, self._links = before.keras_chain if before else None, Calls()
+        self._chain = before.keras_chain if before else None
         self._first: Any = None  # the model, or of one whose layers are called one by one the first of these
         self._takes = bool(self._fetched and self._fetched.first)  # whether a step begins where it takes a batch
         self._early, self._keeps_data = (before.keras_early, before.keeps_data) if before else (None, False)
@@ -208,17 +208,10 @@ class Script(Run):
         return outputs
 
     def _noted(self, call: Original, layer: Any, args: Any, kwargs: Any) -> Any:
-        """Run a call, and note it as one of the batch that was taken."""
-        fetch = self._fetches.last if self._batch is None else None
-        if fetch:
-            self._fetches.name(layer)
+        """Run a call, and note it if the script is seen for the first time."""
         outputs = self.within(call, layer, args, kwargs)
-        for calls_of_step in (fetch.every, *([fetch.calls] if self._tapes else [])) if fetch else ():
-            if self._tapes or not fetch.losses:
-                calls_of_step.note(layer, args, kwargs, outputs)
-        if self._tapes and self._batch is None and not self._backwards:
-            self._fetches.name(layer)
-            self._links.note(layer, args, kwargs, outputs)
+        if self._batch is None:
+            self._fetches.note(layer, (args, kwargs, outputs), bool(self._tapes), is_first=not self._backwards)
         return outputs
 
     def chain(self) -> Fetched | None:
@@ -226,9 +219,9 @@ class Script(Run):
 
         Raises UsageError if they are several models.
         """
-        chain = self._fetches.chain(self._links)
-        if len(self._links.of) > 1 and not (chain or self._fetches.last):
-            names = " and ".join(layer.name for layer in self._links.of)
+        chain, links = self._fetches.chain(), self._fetches.links.of
+        if len(links) > 1 and not (chain or self._fetches.last):
+            names = " and ".join(layer.name for layer in links)
             raise UsageError(
                 f"{self.name}: trains models that it calls one by one, {names}; expected one, or each to be given what "
                 "those before it return, or batches of a tf.data.Dataset"

@@ -136,8 +136,10 @@ class _Source:
         yield changed("masks false but at one position", is_mask, lambda _, array: _filled(array, 0, 1))
 
     def _is_batched(self) -> bool:
-        """Return whether all inputs share the size of the first dimension."""
-        return len({array.shape[0] for array in self.given.values() if array.ndim}) == 1
+        """Return whether all inputs have one number of samples, and none is a matrix of them, as of a graph's edges."""
+        shapes = [array.shape for array in self.given.values() if array.ndim]
+        has_edges = len(shapes) > 1 and any(shape == 2 * shape[:1] for shape in shapes)
+        return len({shape[0] for shape in shapes}) == 1 and not has_edges
 
     def _lengths(self) -> Iterator[Variation]:
         """Yield variations with the size of a later dimension replaced by another one, wherever it occurs."""

@@ -11,65 +11,28 @@ In place of the script's own batches come those that it gave in an earlier run (
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
-from greenlet import getcurrent, greenlet
 from torch import nn
 from torch.optim import Optimizer
-from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from parity.core import script
 from parity.core.errors import UsageError
-from parity.core.patches import applied, around
 from parity.core.wording import count
-from parity.pairs.script_records import Early, Shapes, known, shapes_of
-from torch_impl.instruments import one_rank, script_calls, source
-from torch_impl.instruments.chain import Chain, Links
-from torch_impl.instruments.fetches import Fetches, Together, parts_of
+from parity.pairs.script_records import Early, shapes_of
+from torch_impl.instruments import one_rank, script_calls
+from torch_impl.instruments.fetches import parts_of
 from torch_impl.instruments.noise import float32_draws
-from torch_impl.instruments.script_targets import Beside, Given, StepData
-from torch_impl.record import calls
+from torch_impl.instruments.script_run import Run
+from torch_impl.instruments.script_targets import Given
 from torch_impl.record.pair.outputs import flat
 
 MOST_WITH_UPDATES = 16  # steps that are run to see a second update
 
 
-class Script(script.Script):
+class Script(Run):
     """One run of a script."""
-
-    def __init__(self, text: str, search: Sequence[str]) -> None:
-        super().__init__(text, search)
-        self._run = greenlet(self.main)
-        self._stands_in: nn.Module | None = None  # what is called in its place: it, or a wrapper
-        self._accumulates = False  # whether a step has updated nothing
-        self._constants: set[int] = set()  # by id(): what modules of the loss hold
-        before = self._known = known(search)
-        self._fetched = before.fetched if before else None
-        self.fetches = Fetches(self._fetched, self._on_fetch)
-        self.links = Links()
-        self.in_evaluation: list[int] = []  # the calls in evaluation mode that were differentiated, by number
-        self._early, self._states = (before.early, before.states) if before else (None, [])
-        # Calls of modules that are trained, those before the second step's own, and those in evaluation mode
-        self._trained_calls = self._ahead = self._evaluations = 0
-        self._begins: Early | None = None  # the call with which the first step begins, if it is none in training
-        self.copies: list[script_calls.Copy] = []  # models beside the trained one that begin as copies of it
-        self.outputs: Shapes = {}  # what the model returns
-        self.has_unlike = False  # whether the last of the batches is none of the steps
-        self.carried: set[str] = set()  # what the model is given of what it has returned in the step before
-        self.compared: list[int | None] = []  # the numbers of the outputs that meet what the loss takes
-        self.beside = Beside(before.beside if before else {})
-        self.labels: dict[str, list[str]] = {}  # what the code calls that which model and loss are given, by its name
-        self._begin_step(None)
-
-    def _begin_step(self, batch: Given | None) -> None:
-        self._data = StepData(self.name, batch or {}, self._known, self._constants, self.beside)
-        if self._fetched:
-            self._data.tape.begin([])
-        self._passes = self._backwards = 0
-        self._may_evaluate = False  # whether the pass is one in evaluation mode
 
     def build(self) -> nn.Module:
         """Run the script until it is about to train, and return its model. Raises UsageError if it does not train."""
@@ -100,11 +63,9 @@ class Script(script.Script):
 
         Of several, the first. Raises UsageError if they train more than the model.
         """
-        own, weights = {id(each) for each in parameters}, list(self._model.parameters())
-        held = [each for each in self._optimizers if script_calls.share(weights, script_calls.held([each]))]
-        first = held[0]
+        own, first = {id(each) for each in parameters}, self._of_model()[0]
         if self._known and not self._has_optimizer:
-            self._refuse_foreign(weights)
+            self._refuse_foreign(self._model.parameters())
         if self._has_optimizer:
             held = ((group, [each for each in group["params"] if id(each) in own]) for group in first.param_groups)
             return type(first)([group | {"params": params} for group, params in held if params])
@@ -177,170 +138,30 @@ class Script(script.Script):
         """Return with which call the first step has begun, of the `batches`, if that is before the one in training."""
         return self._begins
 
-    def _refuse_foreign(self, parameters: Sequence[nn.Parameter]) -> None:
+    def _refuse_foreign(self, parameters: Iterable[nn.Parameter]) -> None:
         """Raise UsageError if the model's optimizers train others than these."""
-        own, weights = set(map(id, parameters)), list(self._model.parameters())
-        held = [each for each in self._optimizers if script_calls.share(weights, script_calls.held([each]))]
-        foreign = [each for each in script_calls.held(held) if each.requires_grad and id(each) not in own]
-        if foreign:
+        if foreign := script_calls.others(self._of_model(), parameters):
             raise UsageError(
                 f"{self.name}: its optimizer trains {count(len(foreign), 'parameter')} outside of the module that is "
                 f"called, {type(self._model).__name__}, the first of shape {tuple(foreign[0].shape)}; call one "
                 "nn.Module that holds all of them"
             )
 
+    def _of_model(self) -> list[Optimizer]:
+        """Return the optimizers that train the model."""
+        weights = list(self._model.parameters())
+        return [each for each in self._optimizers if script_calls.share(weights, script_calls.held([each]))]
+
+    def outside(self) -> int:
+        """Return how many parameters are trained that no module holds which is called in a first step."""
+        return len(script_calls.others(self._optimizers, self.links.parameters))
+
     def _check(self) -> None:
         if not self._backwards:
             raise UsageError(f"{self.name}: ended before its backward pass")
-
-    def _resume(self, further: Iterable[AbstractContextManager[Any]] = ()) -> None:
-        """Run the script until it is suspended, or to its end, under further patches; what it raises is raised here.
-
-        What it draws in a recorded step is shared with Keras; what it draws before is drawn as in a float32 run.
-        """
-        if self._run.dead:
-            raise UsageError(f"{self.name}: has ended; give fewer --steps")
-        patches = [
-            *one_rank.patches(self._path, lambda: setattr(self, "is_distributed", True)),
-            around(nn.Module, "__call__", self._on_call),
-            around(Optimizer, "__init__", self._on_optimizer),
-            around(torch.autograd, "backward", self._on_backward),
-            *self.fetches.patches(),
-            self._data.tape,
-            *further,
-        ]
-        self._outside.close()
-        is_differentiated = torch.is_grad_enabled()
-        with contextlib.ExitStack() as hooks, self.entered(), applied(patches):
-            hooks.callback(register_optimizer_step_pre_hook(script_calls.announce).remove)  # a step may call the model
-            self._run.switch()
-        self.fetches.are_all = self._run.dead
-        if not self._run.dead:
-            self._outside.enter_context(torch.inference_mode(False))
-            self._outside.enter_context(torch.set_grad_enabled(is_differentiated))
-            for device in ("cpu", "cuda"):
-                self._outside.enter_context(torch.autocast(device, enabled=False))
-
-    def _suspend(self) -> None:
-        assert self._run.parent and getcurrent() is self._run and self._model is not None
-        script_calls.keep_modes(self._model, parts_of(self._model))
-        self._run.parent.switch()
-
-    def _on_fetch(self) -> Given:
-        """Suspend the script where it has taken a batch, if a step begins with it; return the step's own."""
-        if is_first := self._model is None:
-            modules = self.fetches.modules()
-            self._model = Together(modules) if len(modules) > 1 else next(iter(modules.values()))
-        if is_first or self._backwards:
-            self._suspend()
-        return self._data.batch
-
-    def _on_call(self, call: Callable[..., Any], module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        """Run a call of a module; suspend the script before one that ends a step."""
-        own = script_calls.unwrapped(module)
-        if self._depth or calls.is_backward():
-            return self.within(call, module, args, kwargs)
-        args, kwargs = script_calls.with_options_named(own, args, kwargs)
-        if not script_calls.share(script_calls.held(self._optimizers), own.parameters()):
-            self._constants.update(map(id, itertools.chain(module.parameters(), module.buffers())))
-            outputs = self.within(call, module, args, kwargs)
-            if self._optimizers and next(module.parameters(), None) is not None:
-                self.beside.note(own, self.fetches.name(own), outputs)
-                self._data.tape.go_on()
-            return outputs
-        self._trained_calls += 1
-        may_train = torch.is_grad_enabled()
-        if self._fetched and may_train:  # also in evaluation mode, as an attack is made
-            return self._in_step(call, own, args, kwargs)
-        is_training = may_train and (script_calls.is_training(own) or self._is_differentiated(own))
-        is_early = self._early is not None and self._trained_calls == self._early.call
-        is_first = self._model is None and (is_training or is_early)
-        if not self._fetched and (self._backwards or is_first):
-            if self._model is None:
-                own.forward = script_calls.with_states(own, self._states, args, kwargs)
-                chain = self._known.chain if self._known else None
-                parts = {name: self.fetches.made(number) for name, number in chain.modules.items()} if chain else {}
-                self._model = Chain(parts, chain.calls) if chain else own
-            self._suspend()
-        if not is_training:
-            self._ahead += not self._passes
-            with calls.unobserved():
-                return self.within(call, own, args, kwargs)
-        self.fetches.name(own)
-        if fetch := self.fetches.last:
-            fetch.begin()
-        outputs = (self._run_pass if own is self._first else self._run_further)(call, own, args, kwargs)
-        if fetch:
-            fetch.note(own, script_calls.tensors_of_call(self.name, own, args, kwargs), outputs)
-        return outputs
-
-    @property
-    def _first(self) -> nn.Module | None:
-        """Return the model, or of one that is called part by part the first of these."""
-        return self._model.first if isinstance(self._model, Chain) else self._model
-
-    def _run_further(self, call: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any) -> Any:
-        """Run a call of another module than the first of those that are trained."""
-        if isinstance(self._model, Chain):
-            is_link = self._model.is_linked(module)
-            outputs = self._model.taken(module, args, kwargs) if is_link else self.within(call, module, args, kwargs)
-        else:
-            outputs = self.within(call, module, args, kwargs)
-            is_link = self.links.note(module, args, kwargs, outputs)
-            if not (self.links.are_one or self.fetches.last):
-                raise UsageError(
-                    f"{self.name}: trains modules that it calls one by one, {' and '.join(self.links.classes)}; "
-                    "expected one, or each to be given what those before it return, or batches of a DataLoader"
-                )
-        if is_link:
-            self._returned(outputs)
-        else:
-            self._constants.update(map(id, itertools.chain(module.parameters(), module.buffers())))
-        return outputs
-
-    def _run_pass(self, call: Callable[..., Any], model: nn.Module, args: Any, kwargs: Any) -> Any:
-        """Run a pass of the model, which is given the data of the step."""
-        if self._may_evaluate:  # the pass before was an evaluation
-            self._passes = 0
-            self._data.forget()
-        self._may_evaluate = not script_calls.is_training(model)
-        self._passes += 1
-        called = self._model if isinstance(self._model, Chain) else model
-        given = self._data.on_call(model, args, kwargs)
-        outputs = self.within(call, self._stands_in or called, *given)
-        self.links.note(model, *given, outputs)
-        self._returned(outputs)
-        return self._model.taken(model, *given) if isinstance(self._model, Chain) else outputs
 
     def _returned(self, outputs: Any) -> None:
         """Note what the model has returned."""
         self._data.on_return(list(flat(outputs)))
         if self._passes == 1:
             self.outputs = shapes_of(outputs, torch.is_tensor)
-
-    def _in_step(self, call: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any) -> Any:
-        """Run a call of a module in a step that makes its inputs."""
-        self._passes += 1
-        called = self._stands_in if module is self._model else module
-        self._data.tape.call(called, args, kwargs)
-        outputs = self.within(call, called, args, kwargs)
-        self._data.tape.returned(outputs)
-        return outputs
-
-    def _is_differentiated(self, module: nn.Module) -> bool:
-        """Return whether a call in evaluation mode is one of a step; before that is known, whether it may be."""
-        self._evaluations += module is self._first
-        return module is self._first and (self._known is None or self._evaluations in self._known.in_evaluation)
-
-    def _on_backward(self, backward: Callable[..., None], loss: Any, *args: Any, **kwargs: Any) -> None:
-        self._data.tape.end(loss, self._model.modules() if self._model else ())
-        if not self.labels:
-            self.labels = self._data.labels(source.frame())
-            self.compared, self.beside.names = self._data.compared, self._data.of_beside
-        backward(loss, *args, **kwargs)
-        self.beside.made.clear()
-        self._backwards += 1
-        if self.fetches.last:
-            self.fetches.last.backwards += 1
-        if self._may_evaluate:
-            self.in_evaluation.append(self._evaluations)

@@ -223,5 +223,6 @@ def batches(job: BatchesJob) -> None:
         sizes=[each.numel() for each in model.state_dict().values()],
         beside=run.beside.described(run.fetches.number, run.copies),
         of_beside=run.beside.names,
+        outside=run.outside(),
     )
     write(Path(job.folder), trained, arrays)
