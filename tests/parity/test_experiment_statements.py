@@ -6,6 +6,8 @@ from collections.abc import Callable
 from parity.diagnose.experiment import statements
 from parity.diagnose.experiment.executed import Executed
 
+LOG: list[str] = []
+
 
 def straight(x: float) -> float:
     y = x + 1
@@ -24,6 +26,13 @@ def within_blocks(x: float) -> float:
             total += x
             x = 2 * x
     return total
+
+
+def of_calls(x: float) -> float:
+    LOG.append("first")
+    unrelated = 5
+    LOG.append("second")
+    return x + unrelated
 
 
 def results(function: Callable[[float], float]) -> dict[str, float]:
@@ -54,3 +63,13 @@ def test_a_block_is_not_left() -> None:
         "`x = 2 * x` before `x = x + step`": 2 + 5,
         "`total += x` behind `x = 2 * x`": 2 + 6,
     }
+
+
+def test_calls_whose_results_nobody_takes_are_exchanged_as_well() -> None:
+    LOG.clear()
+    found = results(of_calls)
+    assert list(found) == [
+        '`LOG.append("first")` behind `LOG.append("second")`',
+        '`LOG.append("second")` before `LOG.append("first")`',
+    ]
+    assert LOG == ["second", "first", "second", "first"]
