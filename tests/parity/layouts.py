@@ -48,13 +48,6 @@ def sending(layout: Layout, sizes: dict[tuple[str, int, int], int]) -> Layout:
     return replace(layout, transfers=total(copied(*way, size) for way, size in ways.items() if size))
 
 
-def told(side: int, transfers: list[Transfer]) -> list[str]:
-    """What is said where no flow is declared: every copy of one side, and the other's all_reduce of 100 bytes."""
-    here, there = ("torch {} bytes, keras 0", "torch 0 bytes, keras {}")[:: -1 if side else 1]
-    copies = [f"transfers: {one.what} {one.source} -> {one.target}: {here.format(one.bytes)}" for one in transfers]
-    return [f"collectives: all_reduce: {there.format(100)}", *copies]
-
-
 def aspects(found: LayoutCheck) -> list[str]:
     return [line.partition(":")[0] for line in found.declared]
 

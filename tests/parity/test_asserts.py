@@ -1,4 +1,4 @@
-"""The assert functions: what they accept, what they say, and that their processes are kept and ended."""
+"""The assert functions: what they accept, and that their processes are kept and ended."""
 
 import subprocess
 import sys
@@ -16,8 +16,6 @@ from parity import asserts
 from parity.config.schema import Pair
 from parity.core.errors import UsageError
 
-GIVEN: dict[str, Any] = {"torch": "a:torch", "keras": "a:keras", "inputs": ["x=float32[2,3]"]}
-
 
 @pytest.fixture(autouse=True)
 def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
@@ -34,35 +32,6 @@ def described() -> Pair:
     model = pairs_judged.SEEN[-1].case.model
     assert isinstance(model, Pair)
     return model
-
-
-def test_a_match_is_returned() -> None:
-    assert parity.assert_match(**GIVEN, name="good").verdict == "match"
-    assert parity.assert_match(**GIVEN, name="blurred").verdict == "subprecision"  # as without --strict
-
-
-def test_a_failure_says_where_why_and_how_to_see_it_again() -> None:
-    with pytest.raises(AssertionError) as error:
-        parity.assert_match(**GIVEN, name="bad")
-    text = str(error.value)
-    assert text.startswith("pair/bad: diverged\n  step 0: output of module `encoder.norm1`\n  1.5 bits\n")
-    assert "cause: layer_norm.epsilon at encoder.norm1: torch 1e-05, keras 0.001" in text
-    with pytest.raises(AssertionError, match=r"ValueError: no such axis \(model.py:7\)"):
-        parity.assert_match(**GIVEN, name="crash")
-    with pytest.raises(AssertionError, match=r"gelu.form at \* does not occur: take it out"):
-        parity.assert_match(**GIVEN, name="stale")
-
-
-def test_the_command_that_compares_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file, _ = asserts.files.from_flags("a:b", "c:d", ["ids=int64[2,8]<100"]), None
-    line = "python -m parity.compare --torch=a:b --keras=c:d '--input=ids=int64[2,8]<100'"
-    assert asserts.command(file, ["ids=int64[2,8]<100"]) == line
-    assert asserts.command(file, ["ids=int64[2,8]<100"], {"train": {}}) == ""  # no flag says that
-    assert asserts.command(file, {"ids": np.zeros(1)}) == ""
-    (tmp_path / "a b.toml").write_text('[pair]\nname = "bad"\ntorch = "a:b"\nkeras = "c:d"\n[inputs.x]\nshape = [2]\n')
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(AssertionError, match=r"again: python -m parity.compare '--pair=a b.toml'"):
-        parity.assert_pair("a b.toml")
 
 
 def test_inputs_by_every_description(tmp_path: Path) -> None:
@@ -97,13 +66,6 @@ def test_inputs_that_cannot_be_used(inputs: Any, said: str) -> None:
     with pytest.raises(UsageError, match=said) as error:
         parity.assert_match(torch="a:b", keras="c:d", inputs=inputs, name="good")
     assert "\n" not in str(error.value)
-
-
-def test_an_argument_that_no_pair_has() -> None:
-    with pytest.raises(UsageError, match="optimiser"):
-        parity.assert_match(**GIVEN, name="good", optimiser="sgd")
-    with pytest.raises(TypeError):
-        parity.assert_match("a:b", "c:d", ["x=float32[2]"])
 
 
 def test_the_processes_are_kept_and_end_with_the_interpreter(tmp_path: Path) -> None:

@@ -27,7 +27,6 @@ from parity.trace.layout import Layout
 ROOT = Path(__file__).parents[2]
 UNSET = ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "COLUMNS")
 ENVIRONMENT = {**{name: value for name, value in os.environ.items() if name not in UNSET}, "PYTHONPATH": str(ROOT)}
-LIMIT = 30.0  # seconds
 COLOUR = re.compile(r"\x1b\[[\d;]*3\d")
 
 

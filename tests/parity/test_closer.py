@@ -35,13 +35,3 @@ def test_the_nearest_are_chosen_first(room: int, keys: list[str], monkeypatch: p
     monkeypatch.setattr(recording, "MOST_WHOLE", room)
     both = recorded("activation/a", "activation/b", "activation/c", "parameter/b.weight")
     assert recording.nearest(FIRST, both, both) == keys
-
-
-@pytest.mark.parametrize(("room", "keys"), [(100, []), (200, ["activation/a", "input/b"])])
-def test_what_is_one_tensor_on_either_side_is_chosen_together(
-    room: int, keys: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(recording, "MOST_WHOLE", room)
-    torch = recorded("activation/a", "input/b")
-    keras = recorded("activation/a", aliases={"input/b": "activation/a"})
-    assert recording.nearest(FIRST, torch, keras) == keys

@@ -1,6 +1,5 @@
 """The samples and their order: shapes, standardisation, windows of text, micro-batches, and what is refused."""
 
-import itertools
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parity.config import cases
-from parity.core import random
 from parity.core.errors import UsageError
 from parity.data import sources
 from parity.data.batches import Dataset
@@ -88,32 +86,11 @@ def test_targets_of_zeros_have_the_shape_of_the_output() -> None:
         assert not batch.target.any()
 
 
-def test_standardised_features() -> None:
-    values = sources.load(cases.resolve(BLOCK)).inputs[0]
-    assert np.abs(values.mean(axis=0)).max() < 1e-12
-    assert values.var(axis=0) == pytest.approx(1.0)
-
-
 def test_standardised_channels() -> None:
     values = sources.load(cases.resolve("residual_block/single")).inputs[0]
     assert np.abs(values.mean(axis=(0, 2, 3))).max() < 1e-12
     assert values.var(axis=(0, 2, 3)) == pytest.approx(1.0)
     assert np.abs(values.mean(axis=(0, 2))).max() > 1e-3  # by channel, not by pixel
-
-
-def test_constant_features_are_centred_only() -> None:
-    values = sources.standardise(np.array([[1.0, 7.0, 0.1], [3.0, 7.0, 0.1], [5.0, 7.0, 0.1]]))
-    assert values[:, 1].tolist() == [0.0] * 3
-    assert np.isfinite(values).all()
-    assert values[:, 0] == pytest.approx([-(1.5**0.5), 0.0, 1.5**0.5])
-    assert np.abs(values[:, 2]).max() < 1e-12, "a mean that rounds must not be divided by its own rounding"
-
-
-def test_the_digits_border_pixels_are_constant_and_stay_zero() -> None:
-    pixels = sources.load(cases.resolve(CLASSES)).inputs[0]
-    constant = pixels.std(axis=0) == 0
-    assert 0 < constant.sum() < 10
-    assert not pixels[:, constant].any()
 
 
 def test_photographs_are_cut_without_mixing_axes() -> None:
@@ -136,35 +113,6 @@ def test_words_go_by_frequency_and_the_target_is_the_source_moved_by_one(tmp_pat
         assert data.inputs[1][i].tolist() == words[i + 1 : i + 4].tolist()
         assert data.target is not None and data.target[i].tolist() == words[i + 2 : i + 5].tolist()
     assert data.size == 6
-
-
-def test_the_built_in_text_fills_its_vocabulary() -> None:
-    data = dataset(TEXT, "text", model={"vocabulary": 50})
-    ids = np.concatenate([data.inputs[0].reshape(-1), data.inputs[1].reshape(-1)])
-    assert set(ids.tolist()) == set(range(50))
-    assert ids.dtype == np.int64
-
-
-def test_synthetic_words_are_moved_too_and_fit_the_vocabulary() -> None:
-    data = dataset(TEXT, "synthetic", model={"vocabulary": 11})
-    assert np.array_equal(data.inputs[0][:, 1:], data.inputs[1][:, :-1])
-    assert data.target is not None and np.array_equal(data.inputs[1][:, 1:], data.target[:, :-1])
-    assert set(data.inputs[0].reshape(-1).tolist()) == set(range(11))
-
-
-def test_the_transformer_gets_its_sequence_first() -> None:
-    data = dataset(TEXT, "text")
-    ((batch,),), *_ = data.steps()
-    assert batch.inputs[0].shape == batch.inputs[1].shape == batch.target.shape == (10, 20)
-    assert np.array_equal(batch.inputs[0][:, 3], data.inputs[0][batch.indices[3]])
-
-
-@pytest.mark.parametrize("at", ["float32", "bfloat16", "float16"])
-def test_inputs_are_scaled_and_representable(at: str) -> None:
-    plain = sources.load(cases.resolve(BLOCK)).inputs[0]
-    data = dataset(BLOCK, "diabetes", precision=at, data={"scale": 0.3})
-    assert np.array_equal(data.inputs[0], random.representable(plain * 0.3, at))
-    assert not np.array_equal(data.inputs[0], plain * 0.3)
 
 
 def test_digests_are_stable_and_differ_with_the_data(tmp_path: Path) -> None:
@@ -207,14 +155,6 @@ def test_the_order_covers_every_sample_once_per_epoch(size: int, batch: int, ste
     assert len(whole) == len(stream) // size
 
 
-def test_every_epoch_and_every_seed_has_its_own_order() -> None:
-    datasets = [dataset(BLOCK, "synthetic", data={"batch": 4}, steps=12, seed=seed) for seed in (0, 1)]
-    orders = [drawn(data) for data in datasets]
-    epochs = [tuple(np.concatenate(order[i : i + 4]).tolist()) for order in orders for i in (0, 4, 8)]
-    assert all(sorted(epoch) == list(range(16)) for epoch in epochs)
-    assert len(set(epochs)) == 6
-
-
 @pytest.mark.parametrize("parts", [1, 3, 5, 32])
 def test_micro_batches_are_the_step_cut_up(parts: int) -> None:
     data = dataset(BLOCK, "diabetes", accumulate=parts)
@@ -225,20 +165,6 @@ def test_micro_batches_are_the_step_cut_up(parts: int) -> None:
         assert np.concatenate([batch.indices for batch in step]).tolist() == chosen.tolist()
         for batch in step:
             assert np.array_equal(batch.inputs[0], data.inputs[0][batch.indices])
-
-
-def test_an_archive_is_read_as_it_stands(tmp_path: Path) -> None:
-    inputs, target = np.random.default_rng(0).standard_normal((2, 6, 10)).astype(np.float32)
-    data = dataset(BLOCK, archive(tmp_path, inputs=inputs, target=target[:, :5]), loss={"kind": "mse"})
-    assert np.array_equal(data.inputs[0], inputs)
-    data = dataset("two_linear/single", archive(tmp_path, inputs=inputs, target=target[:, :1]))
-    assert data.target is not None and np.array_equal(data.target, target[:, :1])
-
-
-def test_an_archive_of_two_inputs(tmp_path: Path) -> None:
-    source, moved, labels = np.random.default_rng(0).integers(0, 1000, (3, 6, 8))
-    data = dataset(TEXT, archive(tmp_path, input_0=source, input_1=moved, target=labels))
-    assert [array.tolist() for array in data.inputs] == [source.tolist(), moved.tolist()]
 
 
 FOUR = np.zeros((4, 10))
@@ -285,16 +211,6 @@ def test_data_that_the_case_cannot_take(what: str, tmp_path: Path) -> None:
     assert all(part in message for part in said), message
 
 
-def test_the_refusals_are_not_vacuous(tmp_path: Path) -> None:
-    """The same archives, mended, are taken."""
-    for name, arrays in (
-        (BLOCK, {"inputs": FOUR}),
-        (TEXT, {"input_0": IDS + 999, "input_1": IDS, "target": IDS}),
-        (CLASSES, {"inputs": IMAGES, "target": np.full(4, 9)}),
-    ):
-        assert len(list(itertools.islice(dataset(name, archive(tmp_path, **arrays)).steps(), 2))) == 2
-
-
 def test_missing_and_unreadable_files(tmp_path: Path) -> None:
     for source in (tmp_path / "none.npz", f"text:{tmp_path / 'none.txt'}", f"text:{tmp_path}"):
         assert str(tmp_path) in refused(TEXT if str(source).startswith("text") else BLOCK, source)
@@ -326,12 +242,6 @@ def test_damaged_archives(kind: str, tmp_path: Path) -> None:
     }
     path.write_bytes(contents[kind])
     assert "own.npz" in refused(BLOCK, path)
-
-
-def test_eleven_inputs_keep_their_order(tmp_path: Path) -> None:
-    arrays = {f"input_{i}": np.full((4, 10), float(i)) for i in range(11)}
-    loaded = sources._archive(archive(tmp_path, **arrays))
-    assert [array[0, 0] for array in loaded.inputs] == list(range(11))
 
 
 @pytest.mark.parametrize(("name", "axis"), [(BLOCK, 0), (TEXT, 1)])

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from parity.config import cases, devices, schema
+from parity.config import cases, schema
 from parity.config.devices import Devices, obstacle
-from parity.core.errors import MissingError, UsageError
+from parity.core.errors import MissingError
 from parity.runtime.resources import available, missing
 
 STACK, BLOCK = "linear_stack/single", "simple_block/single"
@@ -17,22 +17,6 @@ STACK, BLOCK = "linear_stack/single", "simple_block/single"
 
 def case(name: str = STACK, **changes: Any) -> schema.Case:
     return cases.resolve(name, changes)
-
-
-@pytest.mark.parametrize("text", ["cpu:1", "cpu:2", "cpu:10", "gpu:1", "gpu:8", "cpu:999"])
-def test_devices_are_a_kind_and_a_number(text: str) -> None:
-    found = devices.parse(text)
-    assert (found.kind, found.number) == (text[:3], int(text[4:]))
-    assert str(found) == text
-
-
-@pytest.mark.parametrize(
-    "text", ["", "cpu", "cpu:", "cpu:0", "cpu:02", "cpu:-1", "cpu:1.5", "cpu:1000", "CPU:2", "tpu:2", "cpu:2 ", "2"]
-)
-def test_other_devices_are_refused(text: str) -> None:
-    with pytest.raises(UsageError) as error:
-        devices.parse(text)
-    assert f"--devices={text}: expected auto, cpu:N or gpu:N" in str(error.value)
 
 
 EVEN = "hybrid trains replicas of 2 stages each: it needs an even number of devices, at least 4, not {}"
@@ -95,24 +79,6 @@ def test_the_obstacles(name: str, changes: dict[str, Any], reason: str) -> None:
     assert obstacle(case(name, **changes)) == reason
 
 
-@pytest.mark.parametrize(
-    ("number", "hindered"),
-    [
-        (1, {"hybrid"}),
-        (2, {"hybrid"}),
-        (3, {"hybrid", "send_recv", "pipeline", "data_parallel"}),
-        (4, {"send_recv", "pipeline"}),
-        (8, {"send_recv", "pipeline", "hybrid", "data_parallel"}),
-    ],
-)
-def test_the_built_in_cases_that_a_number_of_devices_hinders(number: int, hindered: set[str]) -> None:
-    chosen = cases.select(["*"], devices=number)
-    runnable = [each for each in chosen if not obstacle(each)]
-    assert {each.strategy for each in chosen if obstacle(each)} == hindered
-    assert {each.strategy for each in runnable} >= {"single", "round_robin", "data_parallel", "ddp", "all_reduce"}
-    assert len(runnable) >= 50
-
-
 # The devices of this machine
 
 
@@ -147,26 +113,6 @@ def test_the_gpus_are_those_that_both_backends_see(torch: str, keras: str, found
     assert available({**pythons, "keras": "/nonexistent/python"}) == Devices("cpu", 2)
 
 
-BOTH_ABSENT = "gpu:2: this machine has no GPU that torch and keras can use"
-
-
-@pytest.mark.parametrize(
-    ("torch", "keras", "reason"),
-    [
-        ("print(2)", "print(2)", ""),
-        ("print(1)", "print(4)", ""),  # fewer than asked for are shared
-        ("print(0)", "print(2)", BOTH_ABSENT),
-        ("print(2)", "print(0)", BOTH_ABSENT),
-        ("print(2)", "raise ImportError", BOTH_ABSENT),
-    ],
-)
-def test_gpus_that_are_asked_for_must_be_seen_by_both(torch: str, keras: str, reason: str, programs: Any) -> None:
-    pythons = {"torch": programs("torch-python", torch), "keras": programs("keras-python", keras)}
-    assert missing(Devices("gpu", 2), pythons) == BOTH_ABSENT  # without the driver's tool nobody is asked
-    programs("nvidia-smi", "")
-    assert missing(Devices("gpu", 2), pythons) == reason
-
-
 def test_gpus_that_no_framework_could_see_are_not_said_to_be_absent(programs: Any) -> None:
     """What is absent is the framework."""
     programs("nvidia-smi", "")
@@ -177,20 +123,3 @@ def test_gpus_that_no_framework_could_see_are_not_said_to_be_absent(programs: An
     ):
         missing(Devices("gpu", 2), pythons)
     assert missing(Devices("gpu", 2), {"torch": pythons["torch"]}) == ""
-
-
-def test_a_backend_alone_needs_only_the_gpus_that_it_sees(programs: Any) -> None:
-    programs("nvidia-smi", "")
-    one, none = programs("one-python", "print(1)"), programs("none-python", "print(0)")
-    assert missing(Devices("gpu", 1), {"torch": one}) == missing(Devices("gpu", 8), {"keras": one}) == ""
-    assert missing(Devices("gpu", 1), {"keras": none}) == "gpu:1: this machine has no GPU that keras can use"
-    assert missing(Devices("gpu", 3), {"torch": none}) == "gpu:3: this machine has no GPU that torch can use"
-
-
-def test_cpu_devices_are_never_missing_and_nobody_is_asked(programs: Any, tmp_path: Path) -> None:
-    programs("nvidia-smi", "")
-    asked = programs("python", f"open({str(tmp_path / 'asked')!r}, 'w')")
-    assert missing(Devices("cpu", 8), {"torch": asked, "keras": asked}) == ""
-    assert not (tmp_path / "asked").exists()
-    missing(Devices("gpu", 8), {"torch": asked, "keras": asked})
-    assert (tmp_path / "asked").exists()

@@ -5,7 +5,7 @@ from typing import Any
 from doctor_evidence import evidence, step
 
 from parity.doctor import rules
-from parity.doctor.evidence import Change, Collective, Comparable, Evidence, Numbers, Optimizer
+from parity.doctor.evidence import Change, Collective, Comparable, Evidence, Numbers
 from parity.doctor.finding import Finding
 
 REDUCED = Collective(operation="all_reduce", shape=[64], dtype="float32", source="train.py:8")
@@ -15,10 +15,6 @@ WEIGHT, BIAS = "encoder.weight", "encoder.bias"
 
 def numbers(mark: float, norm: float = 4.0, constant: bool = False) -> Numbers:
     return Numbers(size=64, norm=norm, mark=mark, constant=constant)
-
-
-def written(name: str, before: float, after: float) -> Change:
-    return Change(parameter=name, what="gradient", source="train.py:8", gradient=numbers(before), result=numbers(after))
 
 
 def updated(name: str, gradient: float, result: float) -> Change:
@@ -81,16 +77,3 @@ def norms(weight: float, gradient: float = 2.0) -> list[Evidence]:
 
 def test_zeros_with_the_same_gradient_are_replicas():
     assert one(norms(weight=2.0, gradient=1.0))[2:] == ("encoder", "train.py:9")
-
-
-def sharded_optimizer(value: float) -> list[Evidence]:
-    """Two ranks with a gradient of the encoder, of which the first alone updates it."""
-    ranks = pair(second=0.4, start=value)
-    for number, each in enumerate(ranks):
-        held = [WEIGHT, BIAS] if number == 0 else ["decoder.weight", "decoder.bias"]
-        for seen in each.steps:
-            seen.optimizers = [Optimizer(kind="Adam", source="train.py:2", parameters=held, stepped=True)]
-            for used in [seen.comparable.used] if seen.comparable else []:
-                shared = ("decoder.weight", "decoder.bias", BIAS)
-                used.update({name: numbers(0.5) for name in shared})
-    return ranks

@@ -19,7 +19,6 @@ from parity.core.clock import Clock, Time
 from parity.core.errors import UsageError
 from parity.core.program import load
 from parity.doctor.drive import Drive, Files, outcome, waiting
-from parity.doctor.evidence import Collective, Evidence
 from parity.runtime.drive import Program
 
 MISTAKEN_INPUTS = [
@@ -141,19 +140,6 @@ def test_every_step_has_its_context_and_batch_whenever_batches_are_fetched(tmp_p
     assert Files(tmp_path, 0).steps() == 3  # two, and the end
 
 
-@pytest.mark.parametrize("swallows", [True, False])
-def test_what_a_step_raises_is_handed_to_its_context(tmp_path, swallows):
-    def train(batches, on_step):
-        next(batches)
-        on_step()
-        raise ValueError("in the second step")
-
-    log = Log(swallows)
-    with contextlib.nullcontext() if swallows else pytest.raises(ValueError, match="second"):
-        drive(tmp_path, log, train, steps=3)
-    assert log.lines[-1] == "1 raised"
-
-
 def test_what_an_unobserved_step_raises_is_told_by_its_line(tmp_path):
     def train(batches, on_step):
         raise ValueError("only in a graph\nand more")
@@ -178,18 +164,6 @@ def test_ranks_wait_for_each_other_but_not_for_one_that_has_left(tmp_path):
     meeting.join(5)
     assert not meeting.is_alive()
     first.meet(2, 1)
-
-
-def test_calls_and_evidence_are_read_back(tmp_path):
-    files = Files(tmp_path, 0)
-    assert files.noted() == []
-    assert files.read() is None
-    call = Collective(operation="all_reduce", shape=[2, 3], dtype="float32", source="train.py:7")
-    files.note(call)
-    files.note(call)
-    files.write(Evidence(side="torch", devices=["cuda:0"]))
-    assert files.noted() == [call, call]
-    assert files.read() == Evidence(side="torch", devices=["cuda:0"])
 
 
 def test_a_process_that_hangs_says_where(tmp_path):
@@ -226,16 +200,3 @@ def test_the_parts_of_a_step_are_timed_and_a_part_within_counts_for_the_outer_on
         Time(device="CPU", steps=3, step=7.0, forward=1.0, loss=2.0, backward=1.0, copies=1.0, update=None)
     ]
     assert Clock(lambda: None).result("CPU") == []
-
-
-def test_a_step_that_raises_has_no_time_and_leaves_no_part_open():
-    clock = Clock(lambda: None)
-    with pytest.raises(ValueError, match="inside"), clock.step():
-        clock.begin("update")
-        raise ValueError("inside")
-    assert clock.result("CPU") == []
-    with clock.step():
-        clock.timed("forward", lambda: None)()
-    (result,) = clock.result("CPU")
-    assert result.steps == 1
-    assert result.forward is not None

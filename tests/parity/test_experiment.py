@@ -242,30 +242,6 @@ def test_a_dropout_of_everything_explains_nothing(name: str, of: str, expected: 
     assert len(left.found([dropout], pairs=False)) == expected
 
 
-def left_out(name: str) -> Outcome:
-    change = Change(
-        name="function", owner=name, source="", kind="operation", path="", of="code", before=name, after="left out"
-    )
-    return Outcome(found=[Found(changes=[change], bits=30.0, before=0.0)])
-
-
-def test_a_function_that_is_left_out_is_the_activation_that_a_layer_lacks() -> None:
-    change = Change(
-        name="activation",
-        owner="Dense",
-        source="",
-        kind="callable",
-        path="d",
-        of="linear",
-        before="linear",
-        after="relu",
-    )
-    lacking = Outcome(found=[Found(changes=[change], bits=30.0, before=0.0)])
-    (cause,) = causes("(model)", "", left_out("relu"), lacking)
-    assert (cause.id, cause.torch, cause.keras) == ("activation.kind", "relu", "linear")
-    assert [each.side for each in cause.changes] == ["keras", "torch"]  # it is the layer's that can be repaired
-
-
 @pytest.mark.parametrize(("value", "expected"), [(30_000, int), (12_345.5, float), (20_000_000, int), (37, int)])
 def test_a_large_integer_is_searched_for_as_well(value: float, expected: type) -> None:
     wave = SimpleNamespace(length=10_000)
@@ -307,16 +283,6 @@ def test_a_change_that_ends_in_an_error_is_passed_over() -> None:
         target = module.call(X)
     found = search(module, target, theirs=("x", None, (1, 2, 3))).found(all_knobs(module))
     assert ("shift", 1) in [(each.changes[0].name, each.changes[0].after) for each in found]
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [(True, [False]), (Form.EXACT, [Form.TANH]), ("same", ["valid"]), (None, [3, 0.5])],
-)
-def test_candidates_of_each_kind(value: object, expected: list) -> None:
-    found = candidates(value, [3, 0.5, "valid"], ["same", "valid"], {})
-    assert [each for each in expected if each not in found] == []
-    assert value not in [each for each in found if type(each) is type(value)]
 
 
 def test_candidates_are_given_once_and_the_other_sides_come_first() -> None:

@@ -44,12 +44,6 @@ def parting(one: Program, other: Program) -> Difference | None:
     return first_difference(record(one), record(other))
 
 
-def names(found: Difference | None) -> tuple[str, str] | None:
-    if found is None:
-        return None
-    return found.torch.name if found.torch else "", found.keras.name if found.keras else ""
-
-
 def softmax(x: Array, axis: int = -1) -> Array:
     e = np.exp(x - x.max(axis, keepdims=True))
     return e / e.sum(axis, keepdims=True)
@@ -134,34 +128,7 @@ def scaled(t: Tape, x: Array) -> Array:
     return t("scale", lambda x: 0.5 * x, x)
 
 
-def softmax_of_axis_1(t: Tape, x: Array) -> Array:
-    return fused_softmax(t, x, 1)
-
-
 # What differs: two programs, and the ops at which they part.
-PARTED = {
-    "another factor": (double, scaled, "double", "scale"),
-    "another axis": (fused_softmax, softmax_of_axis_1, "softmax", "softmax"),
-    "a norm over another axis": (norm, lambda t, x: norm(t, x, axis=1), "centre", "centre"),
-    "another epsilon": (norm, lambda t, x: norm(t, x, eps=1e-3), "rsqrt", "rsqrt"),
-    "another epsilon in other ways": (norm, lambda t, x: fused_norm(t, x, eps=1e-3), "centre", "layer_norm"),
-    "an op more": (chain(matmul, double, fused_softmax), chain(matmul, fused_softmax), "double", "softmax"),
-    "two ops exchanged": (chain(norm, relu, matmul), chain(relu, norm, matmul), "centre", "relu"),
-    "an op dropped at the end": (chain(matmul, relu), matmul, "relu", ""),
-    "no op at all": (relu, lambda t, x: x, "relu", ""),
-}
-
-
-@pytest.mark.parametrize("what", PARTED)
-@pytest.mark.parametrize("before", [lambda t, x: x, matmul])
-@pytest.mark.parametrize("after", [lambda t, x: x, matmul])
-def test_the_ops_that_part_are_found(what: str, before: Any, after: Any) -> None:
-    one, other, torch, keras = PARTED[what]
-    if after is matmul and not keras:
-        keras = "matmul"
-    here, there = chain(before, one, after), chain(before, other, after)
-    assert names(parting(here, there)) == (torch, keras)
-    assert names(parting(there, here)) == (keras, torch)
 
 
 def test_what_has_no_room_is_said() -> None:

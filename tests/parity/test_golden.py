@@ -138,14 +138,6 @@ def test_a_trace_that_is_missing_is_not_recorded_in_silence(program: Program, tm
         program("--case=simple_block/ddp")
 
 
-def test_a_side_without_a_golden_trace_is_not_run(program: Program, tmp_path: Path) -> None:
-    with pytest.raises(BackendError, match="1 of 2 recordings failed"):
-        program("--update-golden", keras={"fails": "is not here"})
-    assert [path.name for path in (tmp_path / "golden" / NAME).iterdir()] == ["torch"]
-    assert program(f"--json={tmp_path / 'report'}", keras={"fails": AssertionError("was asked")}) == 0
-    assert [case["case"] for case in reported(tmp_path)["cases"]] == [f"{NAME} (torch)"]
-
-
 @pytest.mark.parametrize("fails", ["crashed", KeyboardInterrupt(), BackendError("hung")])
 def test_a_recording_that_does_not_finish_leaves_the_old_one(fails: Any, program: Program, tmp_path: Path) -> None:
     program("--update-golden")
@@ -164,24 +156,11 @@ def test_a_move_that_fails_puts_the_old_one_back(tmp_path: Path) -> None:
     assert (tmp_path / "old" / "a").exists()
 
 
-def test_a_side_that_fails_is_an_error(program: Program, tmp_path: Path) -> None:
-    program("--update-golden")
-    assert program(f"--json={tmp_path / 'report'}", torch={"fails": "crashed"}) == 3
-    assert [case["verdict"] for case in reported(tmp_path)["cases"]] == ["error", "match"]
-
-
 def test_a_golden_trace_of_other_settings_is_told_before_anything_runs(program: Program) -> None:
     program("--update-golden")
     never = {"fails": AssertionError("ran")}
     with pytest.raises(TraceError, match="with other settings: seed is 0 against 1 now"):
         program("--seed=1", torch=never, keras=never)
-
-
-def test_a_damaged_golden_trace_is_told(program: Program, tmp_path: Path) -> None:
-    program("--update-golden")
-    (tmp_path / "golden" / NAME / "keras" / "manifest.json").write_text("{")
-    with pytest.raises(TraceError, match="damaged"):
-        program()
 
 
 @pytest.mark.parametrize(

@@ -112,18 +112,3 @@ def test_many_modules_are_counted_by_their_beginnings() -> None:
     assert svg.folded(["a", "b.c"], 8) == ["a", "b.c"]
     assert svg.folded(list("abcdefghij"), 8) == [*"abcdefg", "and 3 more"]
     assert svg.folded([], 8) == []
-
-
-@pytest.mark.parametrize(
-    ("count", "said"),
-    [
-        (0, "0 bytes"),
-        (1, "1 byte"),
-        (1023, "1023 bytes"),
-        (1536, "1.5 KiB"),
-        (3 << 30, "3.0 GiB"),
-        (10 << 20, "10 MiB"),
-    ],
-)
-def test_sizes(count: int, said: str) -> None:
-    assert svg.size(count) == said

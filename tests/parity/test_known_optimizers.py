@@ -1,4 +1,4 @@
-"""Optimizers whose settings are recorded: what the two sides set otherwise is named, and nothing else."""
+"""Optimizers whose settings are recorded: what the two sides set otherwise is named, and which slots may be wrong."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,11 @@ import pytest
 from observations import Array, case
 
 from parity.diagnose import optimizer_steps, optimizers
+from parity.diagnose.diagnosis import Examined
 from parity.diagnose.updates import Updates
+from parity.pairs.hidden import slots_in_another_form
+from parity.results import CaseResult
+from parity.verdict.traces import Unequal
 
 STEPS = 5
 CASE = case(optimizer={"kind": "sgd"})  # of a pair's file that leaves the optimizer to the user
@@ -82,3 +86,17 @@ def test_every_cause_of_the_formula_is_tried():
     tried = set(OTHER) | {"sgd.momentum_form", "optimizer.kind"}
     shared = {trait.cause for trait in optimizers.SHARED}
     assert {trait.cause for trait in FORMULA.traits} - shared - tried == set()
+
+
+def slots(*unequal: Unequal, same: tuple[str, ...] = (), steps: int = 3) -> set[str]:
+    result = CaseResult(case="pair/x", verdict="diverged")
+    return slots_in_another_form(Examined(result, list(unequal), same=frozenset(same)), steps)
+
+
+def state(name: str, step: int | None = 0) -> Unequal:
+    return Unequal(step, 0, "optimizer_state", name)
+
+
+def test_known_formulas_tell_of_the_last_step_too() -> None:
+    assert slots(state("a.momentum", 2), same=("update/a",)) == {"momentum"}
+    assert slots(state("a.momentum", 2), same=("update/b",)) == set()

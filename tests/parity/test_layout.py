@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from layouts import SIDES, WHOLE, check, copied, moved, trace
+from layouts import SIDES, WHOLE, check, copied, moved
 from msgspec.structs import replace
 from synthetic import small_case
 
@@ -13,47 +13,8 @@ from parity.layout import differences
 from parity.layout.declared import DECLARED
 from parity.results import LayoutCheck
 from parity.trace.layout import Held, Layout, merge, shards
-from parity.verdict.traces import compare
 
 # One layout
-
-
-def test_the_parts_of_the_ranks_make_one_layout() -> None:
-    one = Layout(
-        devices=["a", "b"],
-        parameters={"w": [0], "v": [0]},
-        optimizer_state={"w.momentum": [0]},
-        shards={"w": [6, 0]},
-        compute={"m": [0]},
-        backward={"m": [0]},
-        transfers=[copied("activation", 0, 1, 4)],
-        collectives={"all_reduce": 8, "broadcast": 2},
-        replicas=2,
-    )
-    other = Layout(
-        devices=["a", "b"],
-        parameters={"w": [1], "u": [1]},
-        optimizer_state={"w.momentum": [1]},
-        shards={"w": [0, 4], "u": [0, 3]},
-        compute={"m": [1], "n": [1]},
-        backward={"m": [1]},
-        transfers=[copied("activation", 0, 1, 6), copied("gradient", 1, 0, 4)],
-        collectives={"all_reduce": 12},
-        replicas=2,
-    )
-    assert merge([one, other]) == Layout(
-        devices=["a", "b"],
-        parameters={"w": [0, 1], "v": [0], "u": [1]},
-        optimizer_state={"w.momentum": [0, 1]},
-        shards={"w": [6, 4], "u": [0, 3]},
-        compute={"m": [0, 1], "n": [1]},
-        backward={"m": [0, 1]},
-        transfers=[copied("activation", 0, 1, 10), copied("gradient", 1, 0, 4)],
-        collectives={"all_reduce": 12, "broadcast": 2},  # what a rank gives, not what all give
-        replicas=2,
-    )
-    assert merge([one]) == one
-    assert merge([other, one]).parameters == merge([one, other]).parameters
 
 
 @pytest.mark.parametrize(
@@ -79,12 +40,6 @@ def test_the_stages_of_a_replica_give_a_part_each_into_collectives(
     assert staged or merge(parts).collectives == expected
 
 
-@pytest.mark.parametrize("replicas", [1, 2, 4])
-def test_one_process_that_holds_every_stage_has_seen_all(replicas: int) -> None:
-    one = Layout(devices=["CPU"] * 4, parameters={"w": [0, 2]}, collectives={"all_reduce": 8}, replicas=replicas)
-    assert merge([one], staged=True) == merge([one]) == one
-
-
 def test_what_no_device_holds_whole_is_a_shard() -> None:
     tensors = {
         "whole": Held([(0, 8)], 8),
@@ -96,16 +51,6 @@ def test_what_no_device_holds_whole_is_a_shard() -> None:
     }
     assert shards(tensors, 3) == {"of one rank": [0, 5, 0], "cut": [5, 0, 3]}
     assert [held.devices for held in tensors.values()] == [[0], [0, 1], [0], [1], [0, 2], []]
-
-
-def test_a_tensor_that_one_of_two_ranks_holds_whole_is_no_shard() -> None:
-    """A single row cannot be divided: the first rank has it, and the second an empty piece."""
-    ranks = [
-        {"row": Held([(0, 20)], 20), "cut": Held([(0, 4)], 6)},
-        {"row": Held([(1, 0)], 20), "cut": Held([(1, 2)], 6)},
-    ]
-    parts = [Layout(devices=["CPU"] * 2, parameters={}, shards=shards(tensors, 2)) for tensors in ranks]
-    assert merge(parts).shards == {"cut": [4, 2]}
 
 
 def test_another_cut_is_a_difference_and_a_trace_without_cuts_has_none() -> None:
@@ -164,36 +109,6 @@ def test_every_difference_is_named(change: dict[str, Any], said: str) -> None:
     assert len(differences(SIDES, case, moved(**change), WHOLE)) == 1
 
 
-def test_all_differences_are_named() -> None:
-    changes = {field: change for fields, _ in reversed(DIFFERENCES) for field, change in fields.items()}
-    found = differences(SIDES, small_case(), WHOLE, moved(**changes))
-    aspects = [line.partition(":")[0] for line in found]
-    assert aspects == [
-        "parameters", "optimizer_state", "compute", "backward", "collectives", "transfers", "replicas",
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("seen", "said"),
-    [
-        ({"block.attention": [0]}, []),
-        ({"block": [0]}, []),  # a module around it, which a compiled graph tells instead
-        ({"block.attention.projection": [0]}, ["compute: block.attention: not observed on either side"]),
-        ({"block.att": [0]}, ["compute: block.attention: not observed on either side"]),
-        ({"block.attention2": [0]}, ["compute: block.attention: not observed on either side"]),
-        ({"attention": [0]}, ["compute: block.attention: not observed on either side"]),
-    ],
-)
-def test_a_module_is_seen_by_itself_or_a_module_around_it(seen: dict[str, Any], said: list[str]) -> None:
-    layout = Layout(
-        devices=["a"],
-        parameters={"block.attention.weight": [0]},
-        compute=seen,
-        backward={"block.attention": [0]},
-    )
-    assert differences(SIDES, small_case(strategy="round_robin"), layout, layout) == said
-
-
 def test_what_no_side_saw_fails_the_case(tmp_path: Path) -> None:
     unseen = moved(backward={"linear1": None})
     found = check(tmp_path, unseen, unseen, strategy="round_robin")
@@ -202,23 +117,6 @@ def test_what_no_side_saw_fails_the_case(tmp_path: Path) -> None:
 
 
 # Whole traces
-
-
-def test_another_layout_fails_the_case(tmp_path: Path) -> None:
-    other = moved(compute={"linear2": [0]})
-    traces = [trace(tmp_path / str(i), name, layout) for i, (name, layout) in enumerate(
-        [("torch", WHOLE), ("keras", other), ("keras", WHOLE)]
-    )]  # fmt: skip
-    wrong, right = compare(*traces[:2]), compare(traces[0], traces[2])
-    assert (wrong.verdict, wrong.checks["layout"].verdict) == ("diverged", "diverged")
-    assert wrong.reason == "compute: linear2: torch on 1, keras on 0"
-    assert wrong.first_divergence is None
-    more = compare(traces[0], trace(tmp_path / "more", "keras", moved(compute={"linear2": [0]}, replicas=2)))
-    found = more.checks["layout"]
-    assert isinstance(found, LayoutCheck)
-    assert found.differences == ["compute: linear2: torch on 1, keras on 0", "replicas: torch 1, keras 2"]
-    assert more.reason == found.differences[0]  # the others are in the check
-    assert (right.verdict, right.checks["layout"].verdict) == ("match", "match")
 
 
 def test_every_declaration_has_a_reason_and_a_source() -> None:

@@ -32,17 +32,6 @@ def test_a_term_that_is_added_around_the_module_is_no_difference() -> None:
     assert all(explained.same for _, explained in without_moved([INNER, outer]))
 
 
-@pytest.mark.parametrize(
-    "outer",
-    [
-        answer("block", ("activation/attention",), ("activation/attention", "activation/y")),
-        answer("block", ("activation/attention",), ("activation/attention", "activation/x"), scale=2.0),
-    ],
-)
-def test_another_term_or_another_scale_is_one(outer: Answer) -> None:
-    assert left(INNER, outer) == ["attention", "block"]
-
-
 def test_a_term_that_is_lacking_is_one() -> None:
     assert left(INNER) == ["attention"]
 

@@ -8,13 +8,10 @@ from pair_halves import Half, mapped, matching, normal, pairs, relu
 
 from parity.core.arrays import Array
 from parity.pairs.activations.matching import summary
+from parity.pairs.activations.values import Tensor, fit
 from parity.report.words import remarks
 from parity.results import CaseResult
 from parity.trace.mapping import Entry, Mapping, Matching
-
-
-def norm(x: Array, epsilon: float = 1e-5) -> Array:
-    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + epsilon)
 
 
 def mlp(half: Half, fused: bool = False, fault: Callable[[Array], Array] = relu) -> Half:
@@ -172,3 +169,70 @@ def test_the_report_counts_what_was_matched_and_names_the_rest() -> None:
         "the model computes these in lower precision; promoted to float64 in the high run: torch: norm",
         "modules whose weights could not be told apart; matched in the order of execution: a",
     ]
+
+
+def three(half: Half, middle: list[tuple[str, str, Array]], scale: float = 1.0) -> Half:
+    """linear, something without weights, linear."""
+    x = normal(0, 4, 6)
+    half.owns("a", weight=(6, 6))
+    half.owns("b", weight=(6, 6))
+    y = half.returns("a", "linear", x @ normal(1, 6, 6), given=(x,))
+    for path, kind, value in middle:
+        y = half.returns(path, kind, value, given=(y,))
+    half.ends(half.returns("b", "linear", y @ normal(2, 6, 6) * scale, given=(y,)))
+    return half
+
+
+THREE = mapped(a__weight="a__weight", b__weight="b__weight")
+Y = normal(0, 4, 6) @ normal(1, 6, 6)
+
+
+def related(apart: float) -> Array:
+    """About so far from the relu of Y."""
+    return relu(Y) + apart * np.linalg.norm(relu(Y)) / np.linalg.norm(normal(3, 4, 6)) * normal(3, 4, 6)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "apart", "found"),
+    [
+        ("relu", "relu", 1.2, True),  # of one kind, and alone in their place
+        ("ReLU6", "relu", 0.4, True),  # of one sort
+        ("avg_pool2d", "max_pool2d", 0.4, True),
+        ("Pool", "MaskedAverage", 0.4, True),  # alone in their place
+        ("Pool", "MaskedAverage", 2.0, False),
+        ("dropout", "MaskedAverage", 0.4, False),
+    ],
+)
+def test_what_has_no_weights_is_matched_between_what_has(ours: str, theirs: str, apart: float, found: bool) -> None:
+    torch, keras = three(Half("torch"), [("m", ours, relu(Y))]), three(Half("keras"), [("n", theirs, related(apart))])
+    assert pairs(matching(torch, keras, THREE)).get("m") == ("n" if found else None)
+
+
+def test_of_several_calls_none_is_guessed_to_be_the_only_one() -> None:
+    """torch calls a layer twice; in the port one of the calls is a function, and nothing says which."""
+
+    def half(side: str, factor: float) -> Half:
+        model = Half(side)
+        model.owns("a", weight=(6, 6))
+        first, second = normal(1, 4, 6), normal(2, 4, 6) * factor
+        model.returns("a", "linear", *((first, second) if side == "torch" else (second,)))
+        model.ends(normal(3, 4) * factor)
+        return model
+
+    names = mapped(a__weight="a__weight")
+    assert pairs(matching(half("torch", 1.0), half("keras", 1.0), names)) == {"a#1": "a", "(model)": "(model)"}
+    assert pairs(matching(half("torch", 1.0), half("keras", 1.1), names)) == {"a#1": "a", "(model)": "(model)"}
+    assert pairs(matching(half("torch", 1.0), half("keras", -2.0), names)) == {"(model)": "(model)"}
+
+
+def test_an_order_that_does_not_fit_is_none() -> None:
+    torch, keras = Tensor(normal(0, 2, 3, 5, 6)), Tensor(normal(1, 2, 5, 6, 3))
+    assert fit(torch, keras, known=(0, 1, 2, 3)).order == (0, 3, 1, 2)
+
+
+def test_the_order_in_which_most_elements_agree_is_taken() -> None:
+    """Another one is likelier without that: a matrix to which the identity is not added tells its own axes."""
+    matrices = normal(0, 6, 3, 3)
+    torch, likely = Tensor(matrices + 5 * np.eye(3)), [(0, 2, 1)]
+    assert fit(torch, Tensor(matrices), None, likely).order == (0, 1, 2)
+    assert fit(torch, Tensor(normal(1, 6, 3, 3)), None, likely).order == (0, 2, 1)

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import numpy as np
-import pytest
 from msgspec.structs import replace
 from pair_halves import Half, normal
 from pair_surveys import PAIR, dense, keras, linear, torch
@@ -71,17 +70,6 @@ def pairs(proposal: Proposal) -> set[tuple[str, str]]:
 UNNAMED = ("this", "that", "those"), ("x_part", "y_part", "z_part")
 
 
-@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
-def test_towers_that_no_name_tells_apart_are_read_by_the_outcome(order: tuple[int, ...]) -> None:
-    ours, theirs = UNNAMED
-    given = tuple(theirs[number] for number in order)
-    case = Case(here(ours), there(theirs), (ours, given))
-    found = case.chosen()
-    assert pairs(found) == set(zip(ours, given, strict=True))
-    told = [line for line in found.mapping.assumptions if "by what the models return" in line]
-    assert bool(told) == (order != (0, 1, 2)) and found.mapping.exchanged == {}
-
-
 def test_where_no_reading_makes_the_models_equal_it_stays_open_and_is_told() -> None:
     ours, theirs = UNNAMED
     found = Case(here(ours), there(theirs), (ours, theirs[::-1]), factor=2.0).chosen()
@@ -96,35 +84,6 @@ def test_names_that_agree_outrank_the_outcome() -> None:
     found = case.chosen()
     assert pairs(found) == {("text_model", "text_encoder"), ("vision_model", "vision_encoder")}
     assert list(found.mapping.exchanged) == ["text_model"]
-
-
-def test_the_order_of_creation_is_a_reading() -> None:
-    """Keras calls parallel layers in another order than the code creates them, as functional models do."""
-    ours = torch(*(linear(name, SIZE, SIZE) for name in ("first#0.fc0", "other#0.fc0", "third#0.fc0")))
-    names = ("dense", "dense_1", "dense_2")
-    called = [f"b{number}/{name}" for number, name in zip((2, 0, 1), names, strict=True)]
-    theirs = keras(*(dense(path, SIZE, SIZE) for path in called), created=sorted(called))
-    proposals = [propose(ours, theirs, PAIR, reading=Reading(keras=order)) for order in ("calls", "creation")]
-    assert [
-        [entry.keras[0][1] for entry in each.mapping.entries if "kernel" in entry.keras[0]] for each in proposals
-    ] == [
-        ["2", "0", "1"],
-        ["0", "1", "2"],
-    ]
-
-
-def test_a_reading_for_which_names_speak_less_is_none() -> None:
-    """What Keras makes in `build` is created in another order than it is called; the names say what it is."""
-
-    def proposed(reading: Reading) -> Proposal:
-        called = reading.keras == "calls"
-        entry = Entry(torch=["a.w"], keras=["a/w" if called else "b/w"], by="name" if called else "order")
-        return Proposal(mapping=Mapping(entries=[entry]), ambiguities=[])
-
-    def never(_: Mapping) -> Surveyed:
-        raise AssertionError("there is one reading, and nothing to run")
-
-    assert chosen(proposed, Trials(Surveyed(here(("a",)), {}), never)) == proposed(Reading())
 
 
 def test_the_first_reading_is_run_though_names_speak_more_for_another() -> None:

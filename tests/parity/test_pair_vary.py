@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity import asserts
 from parity import compare as command
 from parity.core.arrays import Array, digest, reproduced
 from parity.pairs import file
@@ -66,15 +65,6 @@ def test_integers(tmp_path: Path) -> None:
     assert not any(name.startswith(("scale", "zeros", "masks")) for name in found)
 
 
-def test_one_number_stays_an_array(tmp_path: Path) -> None:
-    for variation in varied(tmp_path, "[inputs.t]\nshape = []\n[inputs.x]\nshape = [2, 5]").values():
-        assert isinstance(variation.inputs["t"], np.ndarray) and variation.inputs["t"].shape == ()
-
-
-def test_no_padding_among_negative_integers(tmp_path: Path) -> None:
-    assert "padding id 0" not in varied(tmp_path, '[inputs.i]\nshape = [2, 5]\ndtype = "int32"\nrange = [-3, 9]')
-
-
 @pytest.mark.parametrize("mask", ['dtype = "bool"', 'dtype = "int32"\nrange = [0, 2]', 'dtype = "int64"'])
 def test_masks(tmp_path: Path, mask: str) -> None:
     found = varied(tmp_path, f"[inputs.x]\nshape = [2, 5]\n[inputs.keep]\nshape = [2, 5]\n{mask}")
@@ -91,12 +81,6 @@ def test_dimensions_of_one_size_are_also_varied_one_at_a_time(tmp_path: Path) ->
     assert shapes["length 7 for 6"] == ((2, 7, 7), (2, 7))
     assert shapes["length 7 for 6 along axis 1 of x"] == ((2, 7, 6), (2, 7))
     assert shapes["length 7 for 6 along axis 2 of x"] == ((2, 6, 7), (2, 7))
-
-
-def test_no_batch_where_the_first_dimension_is_not_shared(tmp_path: Path) -> None:
-    found = varied(tmp_path, "[inputs.x]\nshape = [2, 7]\n[inputs.bias]\nshape = [7, 7]")
-    assert not any(name.startswith("batch") for name in found)
-    assert found["length 8 for 7"].inputs["bias"].shape == (7, 8)
 
 
 def test_a_file_keeps_its_values(tmp_path: Path) -> None:
@@ -202,19 +186,3 @@ def test_the_flag(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, flags: list[s
     monkeypatch.setattr(pair, "compared", compared)
     command.main([f"--pair={path}", "--quiet", *flags])
     assert asked == [(expected, "--record=full" in flags)]
-
-
-@pytest.mark.parametrize(("arguments", "expected"), [({}, True), ({"vary": False}, False)])
-def test_assertions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: dict, expected: bool) -> None:
-    class Session:
-        folder = tmp_path
-        asked: list[bool] = []
-
-        def compared(self, file: PairFile, vary: bool) -> CaseResult:
-            self.asked.append(vary)
-            return CaseResult(case=file.case.name, verdict="match")
-
-    session = Session()
-    monkeypatch.setattr(asserts, "_session", lambda: session)
-    asserts.default().assert_match(torch="a:b", keras="c:d", inputs=["x=float32[2,3]"], **arguments)
-    assert session.asked == [expected]

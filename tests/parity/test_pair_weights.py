@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 from pair_surveys import MATRIX, NORM, PAIR, Model, both, conv, conv_k, dense, keras, line, linear, norm, norm_k, torch
 from pair_zoo import MODELS
 
@@ -21,19 +20,6 @@ def test_every_weight_is_mapped_to_its_own(model: Model) -> None:
 
 def unplaced(here: Survey, there: Survey) -> list[str]:
     return [one.name for one in propose(here, there, PAIR).mapping.unplaced]
-
-
-@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS.keys())
-def test_the_choices_of_a_doubt_are_about_the_same_variables(model: Model) -> None:
-    proposal = propose(model.torch, model.keras, PAIR)
-    for ambiguity in proposal.ambiguities:
-        variables = [sorted(name for entry in choice for name in entry.keras) for choice in ambiguity.choices]
-        weights = [sorted(name for entry in choice for name in entry.torch) for choice in ambiguity.choices]
-        assert len(ambiguity.choices) > 1 and variables == variables[:1] * len(variables)
-        assert weights == weights[:1] * len(weights) and len(set(variables[0])) == len(variables[0])
-        mapped = [replace(entry, by="order") for entry in proposal.mapping.entries]
-        assert all(replace(entry, by="order") in mapped for entry in ambiguity.choices[0])  # the first choice
-        assert all(one not in ambiguity.choices[:number] for number, one in enumerate(ambiguity.choices))
 
 
 def test_a_missing_bias_is_no_other_layers() -> None:
@@ -119,3 +105,20 @@ def test_an_unused_weight_of_the_size_of_a_missing_one_is_shown_with_it() -> Non
     there = keras(dense("trunk", 4, 4), line("extra", "linear", kernel=(8, 3)), unused=["extra/kernel"])
     left = {weight.name: weight.candidates for weight in propose(here, there, PAIR).mapping.unplaced}
     assert left == {"main.weight": ["extra/kernel"], "extra/kernel": ["main.weight"]}
+
+
+@pytest.mark.parametrize("missing", ["weight", "bias"])
+def test_a_norm_without_scale_or_offset_keeps_its_other_weights(missing: str) -> None:
+    roles = {"weight": "gamma", "bias": "beta", "running_mean": "moving_mean", "running_var": "moving_variance"}
+    has = {keras_role: (4,) for role, keras_role in roles.items() if role != missing}
+    here = torch(linear("fc", 4, 4), line("norm", "batch_norm", **dict.fromkeys(roles, (4,))))
+    proposal = propose(here, keras(dense("fc", 4, 4), line("bn", "batch_norm", **has)), PAIR)
+    found = {entry.torch[0]: entry.keras[0] for entry in proposal.mapping.entries}
+    assert {f"norm.{role}": f"bn/{roles[role]}" for role in roles if role != missing}.items() <= found.items()
+    assert [weight.name for weight in proposal.mapping.unplaced] == [f"norm.{missing}"]
+
+
+def test_buffers_of_whole_numbers_are_no_counterparts_of_others() -> None:
+    here = torch(linear("a", 4, 4), line("", "Net", position_ids=(1, 4)), called=["", "a"])
+    there = keras(dense("a", 4, 4), line("b", "Table", moving_mean=(1, 4)))
+    assert propose(here, there, PAIR).mapping.constants[:1] == ["position_ids"]

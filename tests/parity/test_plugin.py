@@ -84,20 +84,6 @@ def test_files_are_tests(pytester: pytest.Pytester) -> None:
     chosen.assert_outcomes(passed=1)
 
 
-def test_a_mistake_is_one_line(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile("""
-        def test_spec(parity):
-            parity.assert_match(torch="a:b", keras="c:d", inputs=["x=float33[2]"])
-        def test_file(parity):
-            parity.assert_pair("not there.toml")
-    """)
-    result = pytester.runpytest(*FLAGS)
-    result.assert_outcomes(failed=2)
-    result.stdout.fnmatch_lines(["--input='x=float33*did you mean 'float32'*", "not there.toml: cannot be read: *"])
-    assert "Traceback" not in output(result)
-    assert "*= parity =*" not in output(result)  # nothing was compared
-
-
 def test_a_test_may_compare_several_pairs(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("""
         def test_all(parity):

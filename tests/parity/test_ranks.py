@@ -131,12 +131,6 @@ def test_torch_s_ranks(ranks: int, tmp_path: Path) -> None:
     assert not (tmp_path / "rendezvous").exists()
 
 
-def test_the_meeting_place_is_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    meeting = rank_variables("torch", 2, Path("here"))[0]["PARITY_RENDEZVOUS"]
-    assert meeting == f"file://{tmp_path}/here/rendezvous"
-
-
 @pytest.mark.parametrize("ranks", [2, 8])
 def test_tensorflow_s_workers(ranks: int, tmp_path: Path) -> None:
     told = [json.loads(each["TF_CONFIG"]) for each in rank_variables("keras", ranks, tmp_path)]

@@ -14,7 +14,6 @@ from stand_ins import job
 from synthetic import NumpySide, record_with, small_case
 
 from parity import standalone
-from parity.config import cases
 from parity.core.errors import UsageError
 from parity.runtime import drive
 from parity.runtime.drive import Account, Rank, Run
@@ -154,23 +153,6 @@ def test_a_rank_that_fails_leaves_nothing_of_an_earlier_recording(rank: int, tmp
     with pytest.raises(ZeroDivisionError):
         drive.record(task, Failing(rank))
     assert {path.name for path in Path(task.folder).iterdir()} == {"low"}
-
-
-@pytest.mark.parametrize(
-    ("name", "devices", "ranks", "expected"),
-    [
-        ("simple_block/single", 2, 1, [[0]]),
-        ("simple_block/ddp", 3, 3, [[0], [1], [2]]),
-        ("simple_block/ddp", 3, 1, [[0], [1], [2]]),
-        ("simple_block/data_parallel", 2, 1, [[0], [1]]),
-        ("simple_block/pipeline", 3, 3, [[0, 1, 2]]),
-        ("simple_block/tensor_parallel", 2, 2, [[0, 1]]),
-        ("simple_block/hybrid", 6, 6, [[0, 1], [2, 3], [4, 5]]),
-        ("simple_block/hybrid", 6, 1, [[0], [1], [2]]),
-    ],
-)
-def test_the_ranks_of_each_replica(name: str, devices: int, ranks: int, expected: list[list[int]]) -> None:
-    assert drive.replicas(cases.resolve(name, {"devices": devices}), ranks) == expected
 
 
 # By hand

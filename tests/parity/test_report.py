@@ -51,42 +51,6 @@ def cells(text: str, name: str) -> list[str]:
     return line.split()
 
 
-# Devices
-
-
-# Marks in the table
-
-
-@pytest.mark.parametrize(
-    ("check", "mark"),
-    [
-        (LayoutCheck(), "="),
-        (LayoutCheck(declared=["parameters: by design"]), "≈"),
-        (LayoutCheck(verdict="diverged", differences=["compute: x"]), "!"),
-        (LayoutCheck(verdict="diverged", differences=["compute: x"], declared=["parameters: by design"]), "!"),
-        (None, "-"),
-    ],
-)
-def test_the_mark_of_a_layout(check: LayoutCheck | None, mark: str) -> None:
-    checks = {"layout": check} if check else {}
-    assert cells(shown(case(checks=checks)), "simple_block/ddp")[9] == mark
-
-
-@pytest.mark.parametrize(
-    ("against", "mark"),
-    [
-        ({}, "-"),
-        ({"torch": Against(skipped="batch norm"), "keras": Against(skipped="batch norm")}, "-"),
-        ({"torch": Against(), "keras": Against()}, "="),
-        ({"torch": Against(worst_bits=24.2), "keras": Against(worst_bits=21.8)}, "22"),
-        ({"torch": Against(worst_bits=24.2), "keras": Against()}, "24"),
-        ({"torch": Against(worst_bits=24.2), "keras": Against(skipped="it failed", worst_bits=1.0)}, "24"),
-    ],
-)
-def test_the_bits_against_a_single_device(against: dict[str, Against], mark: str) -> None:
-    assert cells(shown(case(against_single=against)), "simple_block/ddp")[10] == mark
-
-
 # What is told below the table
 
 
@@ -185,12 +149,6 @@ def test_the_table_fits_80_columns_with_every_number(verdict: str, monkeypatch: 
     assert rows == [[verdict, *["27"] * 7, "=", "22", "10+14"]] * len(results)
 
 
-def test_the_name_of_a_tensor_is_left_out_where_it_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "a.weight" in shown(case(), width=WIDE, monkeypatch=monkeypatch)
-    text = shown(case("two_linear/single@cross_entropy"), width=NARROW, monkeypatch=monkeypatch)
-    assert "a.weight" not in text and "worst " not in text.partition("\n\n")[0].splitlines()[2]
-
-
 def test_what_is_declared_is_printed_once_with_the_number_of_its_cases() -> None:
     by_design = {"layout": LayoutCheck(declared=["parameters: by design (source)"])}
     text = shown(case("a/ddp", checks=by_design), case("b/ddp", checks=by_design), case("c/ddp"))
@@ -233,17 +191,6 @@ class Full(io.StringIO):
         if self.getvalue():
             raise OSError(errno.ENOSPC, "No space left on device")
         return super().write(text)
-
-
-def test_a_row_is_printed_as_soon_as_its_case_is_known() -> None:
-    out = io.StringIO()
-    printed = terminal.Printed(out)
-    printed.names = ["a/single", "a_longer_name/single"]
-    printed.add(case("a/single"))
-    heading, first = out.getvalue().splitlines()
-    printed.add(case("a_longer_name/single", verdict="diverged"))
-    second = out.getvalue().splitlines()[2]
-    assert heading.index("verdict") == first.index("match") == second.index("diverged") == len("a_longer_name/single ")
 
 
 def test_cases_go_on_where_rows_cannot_be_printed() -> None:

@@ -4,7 +4,6 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -146,29 +145,6 @@ def test_the_earliest_that_can_run_comes_first(tmp_path: Path) -> None:
         go.set()
         assert ended(long).status == ended(second).status == "done"
     assert order == ["long", "other", "second"]
-
-
-def test_jobs_of_the_pair_that_has_run_there_come_first(tmp_path: Path) -> None:
-    """Another pair would be given a process of its own."""
-    order: list[str] = []
-    go = threading.Event()
-
-    def first_waits(job: Job) -> None:
-        order.append(job.folder)
-        go.wait(60)
-
-    with runner(tmp_path, torch=first_waits) as one_side:
-        (side,) = one_side.sides
-        answers = [begun(lambda: side.do(job("one")))]
-        for waiting, name in enumerate(["other", "one"]):
-            while not order or len(one_side._turns._waiting) < waiting:
-                time.sleep(0.01)
-            answers.append(begun(partial(side.do, job(name))))
-        while len(one_side._turns._waiting) < 2:
-            time.sleep(0.01)
-        go.set()
-        assert [ended(answer).status for answer in answers] == ["done"] * 3
-    assert order == ["one", "one", "other"]
 
 
 def test_what_goes_wrong_with_a_job_is_its_answer(tmp_path: Path) -> None:

@@ -15,13 +15,10 @@ from slow import WAIT, slowness
 from parity.config import cases
 from parity.config.pair import Pair, PairInput
 from parity.core.errors import BackendError, MissingError
-from parity.data.batches import Dataset
-from parity.runtime import drive
 from parity.runtime.backend import Backend, running
 from parity.runtime.child import ForkServer
 from parity.runtime.environment import environment
 from parity.runtime.job import DoctorJob, Job, SurveyJob
-from parity.trace.layout import Layout
 from parity.trace.mapping import PairContext
 
 READY = 'print(\'{"status": "ready"}\', flush=True); '
@@ -183,28 +180,6 @@ def test_a_users_settings_of_the_frameworks_do_not_reach_the_backends(monkeypatc
     assert not {"TF_ENABLE_ONEDNN_OPTS", "WORLD_SIZE"} & set(variables)
 
 
-class Failing:
-    """A backend's harness whose run raises."""
-
-    NAME = "torch"
-
-    def rank(self) -> drive.Rank:
-        return drive.Rank(0, 1)
-
-    def run(self, *_: object) -> None:
-        raise ZeroDivisionError
-
-
-def test_a_recording_that_fails_leaves_no_finished_trace_behind(job):
-    """An earlier manifest must not vouch for files of which some were written again."""
-    folder = Path(job.folder)
-    folder.mkdir()
-    (folder / "manifest.json").write_text("{}")
-    with pytest.raises(ZeroDivisionError):
-        drive.record(job, Failing())
-    assert not (folder / "manifest.json").exists()
-
-
 def test_a_closed_backend_is_not_started_again(interpreter, job, tmp_path):
     """As when Ctrl-C ends the processes while a thread still has jobs for them."""
     started = tmp_path / "started"
@@ -214,25 +189,6 @@ def test_a_closed_backend_is_not_started_again(interpreter, job, tmp_path):
         assert backend.do(job).status == "done"
     assert backend.do(job).status == "error"
     assert started.read_text() == "x"
-
-
-class Noting:
-    """A side that notes whether the batches of its runs are turned round."""
-
-    def __init__(self) -> None:
-        self.backwards: list[bool] = []
-
-    def run(self, run: drive.Run) -> drive.Account:
-        self.backwards.append(run.dataset.backwards)
-        return drive.Account(Layout(devices=["CPU"], parameters={}), {})
-
-
-@pytest.mark.parametrize(("rate", "backwards"), [(0.0, True), (0.1, False)])
-def test_the_witness_turns_batches_round_unless_masks_belong_to_places(tmp_path, rate, backwards):
-    case = cases.resolve("transformer/single", {"model": {"dropout": rate, "d_model": 8, "feed_forward": 8}})
-    job, side = Job(case=case, runs=["low", "high", "witness"], folder=str(tmp_path)), Noting()
-    drive._record(job, side, drive.Rank(0, 1), Dataset(case))
-    assert side.backwards == [False, False, False, backwards]  # the high run is done again before the witness
 
 
 RECORDING = "open(job.folder + '/t' + str(n % 2), 'ab').write(b'tensor') and time.sleep({})"

@@ -2,22 +2,12 @@
 
 from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from parity.config import cases, schema
 from parity.config.devices import distributed_sampler, split
-from parity.data.batches import Dataset
 
-REPLICATED = ("data_parallel", "ddp", "all_reduce", "hybrid")
-NUMBERS = st.sampled_from([1, 2, 3, 4, 8])
 # A strategy, and into how many micro-batches its replicas cut their parts.
-CUT = st.one_of(
-    st.tuples(st.sampled_from(["data_parallel", "all_reduce"]), st.just(1)),
-    st.tuples(st.sampled_from(["ddp", "hybrid"]), st.integers(1, 3)),
-)
 
 
 def case(strategy: str, devices: int, **changes: Any) -> schema.Case:
@@ -64,54 +54,8 @@ def test_the_others_split_as_equally_as_can_be(strategy: str, batch: int, device
     assert sizes(strategy, devices, batch) == parts
 
 
-@settings(max_examples=80)
-@given(
-    strategy=st.sampled_from(REPLICATED),
-    devices=NUMBERS,
-    batch=st.lists(st.integers(0, 999), min_size=1, max_size=70),
-)
-def test_every_sample_goes_to_one_replica_and_the_order_is_kept(strategy: str, devices: int, batch: list[int]) -> None:
-    chosen = case(strategy, devices)
-    parts = split(batch, chosen)
-    assert len(parts) == chosen.replicas
-    assert np.concatenate(parts).tolist() == batch
-    counts = [len(part) for part in parts]
-    assert counts == sorted(counts, reverse=True)
-    assert strategy == "data_parallel" or counts[0] - counts[-1] <= 1
-
-
-@settings(max_examples=30)
-@given(cut=CUT, devices=NUMBERS, batch=st.integers(24, 37))
-def test_the_shares_of_a_step_are_those_of_its_samples(cut: tuple[str, int], devices: int, batch: int) -> None:
-    strategy, parts = cut
-    data = Dataset(case(strategy, devices, data={"batch": batch, "source": "synthetic"}, accumulate=parts, steps=1))
-    (step,) = data.steps()
-    shares = [micro.share for replica in step for micro in replica]
-    assert shares == [len(micro.indices) / batch for replica in step for micro in replica]
-    assert sum(shares) == pytest.approx(1.0, abs=1e-14)
-    assert [len(replica) for replica in step] == [parts] * len(step)
-
-
-def test_the_loss_of_a_sum_weighs_one_in_every_replica() -> None:
-    data = Dataset(case("ddp", 3, data={"source": "synthetic"}, loss={"reduction": "sum"}))
-    assert [micro.share for replica in next(data.steps()) for micro in replica] == [1.0] * 3
-
-
-@pytest.mark.parametrize("strategy", REPLICATED)
-def test_the_evaluation_is_split_as_the_first_step_is(strategy: str) -> None:
-    data = Dataset(case(strategy, 4, data={"batch": 33, "source": "synthetic"}))
-    first = [micro.indices.tolist() for (micro,) in next(data.steps())]
-    assert [part.indices.tolist() for part in data.evaluation()] == first
-
-
 # The sampler. The numbers are those of torch 2.13: torch.randperm with a torch.Generator of the seed, and
 # torch.utils.data.DistributedSampler(shuffle=True) after set_epoch.
-
-
-def test_a_long_permutation_is_torch_s() -> None:
-    ((*order,),) = distributed_sampler(5000, 1, 1, 2)
-    assert order[:5] == [3986, 1813, 3813, 4499, 1704]
-    assert order[-5:] == [4979, 2614, 1872, 1544, 765]
 
 
 @pytest.mark.parametrize(
@@ -133,19 +77,3 @@ def test_the_ranks_get_what_torch_s_sampler_gives_them(
     size: int, replicas: int, seed: int, epoch: int, ranks: list[list[int]]
 ) -> None:
     assert distributed_sampler(size, replicas, seed, epoch) == ranks
-
-
-@settings(max_examples=80)
-@given(size=st.integers(1, 60), replicas=st.integers(1, 9), seed=st.integers(0, 99), epoch=st.integers(0, 9))
-def test_every_sample_is_dealt_out_and_every_rank_gets_as_many(size: int, replicas: int, seed: int, epoch: int) -> None:
-    ranks = distributed_sampler(size, replicas, seed, epoch)
-    assert [len(rank) for rank in ranks] == [-(-size // replicas)] * replicas
-    dealt = [index for turn in zip(*ranks, strict=True) for index in turn]
-    assert sorted(dealt[:size]) == list(range(size))
-    assert dealt[size:] == (dealt[:size] * replicas)[: len(dealt) - size]  # from its own beginning
-
-
-def test_another_epoch_or_another_seed_is_another_order() -> None:
-    orders = [distributed_sampler(40, 2, seed, epoch) for seed, epoch in ((0, 0), (0, 1), (0, 2), (9, 0))]
-    assert len({str(order) for order in orders}) == 4
-    assert distributed_sampler(40, 2, 0, 1) == distributed_sampler(40, 2, 1, 0)  # torch adds them

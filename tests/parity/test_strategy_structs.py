@@ -12,7 +12,6 @@ import pytest
 
 from parity.config import cases, schema, strategies
 from parity.config.base import BaseStrategy
-from parity.core.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
 # As in the manifest of a trace.
@@ -42,12 +41,6 @@ def test_a_recorded_case_is_read_and_written_as_it_was() -> None:
         devices=3, micro_batches=2, local_buffers=False, workers=False, distribute_dataset=True
     )
     assert msgspec.json.encode(case).decode() == RECORDED
-
-
-def test_options_come_from_the_case() -> None:
-    one_f_one_b = chosen("pipeline", 2, pipeline="1f1b", accumulate=3, stage_blocks=[3, 1])
-    assert one_f_one_b == strategies.Pipeline(devices=2, micro_batches=3, stage_blocks=(3, 1), schedule="1f1b")
-    assert chosen("data_parallel", 2, fit=True) == strategies.DataParallel(devices=2, fit=True)
 
 
 def test_every_option_is_a_field_of_a_case_that_can_be_switched_off() -> None:
@@ -119,40 +112,6 @@ def test_how_a_strategy_cuts_a_model_of_four_blocks(strategy: str, options: dict
 @pytest.mark.parametrize("answer", YES)
 def test_the_answers_of_the_strategies(answer: str) -> None:
     assert {name for name in NUMBERS if getattr(chosen(name), answer)} == YES[answer]
-
-
-@pytest.mark.parametrize(
-    ("option", "answer", "expected"),
-    [
-        ("workers", "is_mirrored", False),
-        ("distribute_dataset", "is_chunked", True),
-        ("local_buffers", "broadcasts_buffers", False),
-    ],
-)
-def test_an_option_of_ddp_changes_an_answer(option: str, answer: str, expected: bool) -> None:
-    assert getattr(chosen("ddp"), answer) is not expected
-    assert getattr(chosen("ddp", **{option: True}), answer) is expected
-    assert chosen("ddp", workers=True).processes("keras") == 4
-
-
-@pytest.mark.parametrize("option", ["fit", "distribute_dataset", "workers"])
-def test_an_option_is_the_answer_of_the_strategies_that_have_it(option: str) -> None:
-    users = strategies.OPTIONS[option]
-    assert all(getattr(chosen(name, **{option: True}), option) for name in users)
-    assert not any(getattr(chosen(name), option) for name in NUMBERS)
-
-
-@pytest.mark.parametrize("name", NUMBERS)
-def test_only_fsdp_has_no_counterpart_in_keras(name: str) -> None:
-    assert chosen(name).side_obstacle("torch") == ""
-    assert bool(chosen(name).side_obstacle("keras")) == (name == "fsdp")
-
-
-def test_options_that_exclude_each_other_are_refused_by_the_strategy() -> None:
-    assert strategies.Single(devices=1, micro_batches=2, fit=False).options_obstacle == ""
-    assert "cannot accumulate" in strategies.Single(devices=1, micro_batches=2, fit=True).options_obstacle
-    with pytest.raises(UsageError, match="fit = true cannot accumulate gradients; use accumulate = 1"):
-        chosen("single", fit=True, accumulate=2)
 
 
 def test_every_answer_is_listed_here() -> None:

@@ -8,7 +8,6 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from torch_impl.instruments.virtual_devices import VirtualTensor
 from torch_impl.instruments.virtual_functions import virtual_devices
 
 CPU = torch.device("cpu")
@@ -36,45 +35,6 @@ class Small(nn.Module):
         x = self.layer(self.embedding(ids))
         x = functional.relu(self.norm(self.convolution(x[:, None])))
         return self.output(x.mean(2).flatten(1))
-
-
-def test_a_tensor_says_where_it_is_and_computes():
-    a = torch.arange(6.0).to(ONE)
-    assert isinstance(a, VirtualTensor)
-    assert a.device == ONE
-    assert (a.reshape(2, 3) @ torch.ones(3, 1, device=ONE)).flatten().cpu().tolist() == [3.0, 12.0]
-
-
-@pytest.mark.parametrize("other", [ZERO, CPU])
-def test_devices_do_not_mix(other):
-    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device, but found at least two"):
-        torch.ones(3, device=ONE) + torch.ones(3, device=other)
-
-
-def test_a_number_on_the_host_mixes_with_any_device():
-    assert (torch.ones(2, device=ONE) * torch.tensor(3.0)).cpu().tolist() == [3.0, 3.0]
-
-
-def test_a_copy_shares_no_memory():
-    a = torch.zeros(3, device=ZERO)
-    b = a.to(ONE)
-    b += 1
-    assert a.cpu().tolist() == [0.0] * 3
-    assert a.to(ZERO) is a
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_an_op_in_place_changes_views(dtype):
-    a = torch.zeros(2, 2, dtype=dtype, device=ZERO)
-    a[0].add_(1)
-    assert a.cpu().tolist() == [[1.0, 1.0], [0.0, 0.0]]
-
-
-def test_the_gradient_goes_back_where_its_tensor_is():
-    a = torch.ones(3, device=ZERO, requires_grad=True)
-    (a.to(ONE) * 2).sum().backward()
-    assert a.grad.device == ZERO
-    assert a.grad.cpu().tolist() == [2.0] * 3
 
 
 # Adam turns the rounding of a gradient that is truly zero into steps.

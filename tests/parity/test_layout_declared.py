@@ -1,14 +1,108 @@
-"""What is declared of device layouts: DTensor on every rank against slices under tf.device."""
+"""What is declared of device layouts, strategy by strategy, and that nothing else passes for it."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
-from layouts import aspects, check, copied, sending
+from layouts import aspects, check, copied, data_parallel, sending, spoilt
 from msgspec.structs import replace
 
 from parity.results import LayoutCheck
 from parity.trace.layout import Layout, total
+
+
+def strategy(devices: int = 2) -> dict[str, Any]:
+    return {"strategy": "data_parallel", "devices": devices}
+
+
+@pytest.mark.parametrize("devices", [2, 3, 4, 8])
+def test_data_parallel_is_declared(devices: int, tmp_path: Path) -> None:
+    found = check(tmp_path, *data_parallel(devices), **strategy(devices))
+    assert (found.verdict, found.differences) == ("match", [])
+    assert aspects(found) == ["parameters", "transfers"]
+    assert all("DataParallel" in line and "tensorflow.org" in line for line in found.declared)
+
+
+def test_one_device_has_nothing_to_declare(tmp_path: Path) -> None:
+    torch, keras = data_parallel(1)
+    found = check(tmp_path, torch, replace(keras, collectives={}), **strategy(1))
+    assert (found.verdict, found.declared) == ("match", [])
+
+
+@pytest.mark.parametrize(
+    ("side", "fields", "said"),
+    [
+        (1, {"parameters": {"linear2.weight": [1]}}, ["parameters: linear2.weight: torch on 0, keras on 1"]),
+        (
+            0,
+            {"parameters": {"linear2.weight": [0, 1]}},
+            ["parameters: linear2.weight: torch on 0, 1, keras on 0, 1, 2"],
+        ),
+        (
+            1,
+            {"optimizer_state": {"linear1.weight.momentum": [2]}},
+            ["optimizer_state: linear1.weight.momentum: torch on 0, keras on 2"],
+        ),
+        (
+            1,
+            {"optimizer_state": {"more": [0, 1, 2]}},
+            ["optimizer_state: more: torch nowhere, keras on 0, 1, 2"],
+        ),
+        (1, {"compute": {"linear2": [0]}}, ["compute: linear2: torch on 0, 1, 2, keras on 0"]),
+        (0, {"backward": {"linear2": [0]}}, ["backward: linear2: torch on 0, keras on 0, 1, 2"]),
+        (0, {"transfers": [copied("gradient", 1, 2, 4)]}, ["transfers: gradient 1 -> 2: torch 4 bytes, keras 0"]),
+        (1, {"transfers": [copied("activation", 0, 1, 4)]}, ["transfers: activation 0 -> 1: torch 0 bytes, keras 4"]),
+        (0, {"transfers": [copied("input", 1, 2, 4)]}, ["transfers: input 1 -> 2: torch 4 bytes, keras 0"]),
+        (0, {"transfers": [copied("parameter", 1, 0, 4)]}, ["transfers: parameter 1 -> 0: torch 4 bytes, keras 0"]),
+        (1, {"collectives": {"broadcast": 4}}, ["collectives: broadcast: torch 0 bytes, keras 4"]),
+        (0, {"collectives": {"all_reduce": 100}}, ["collectives: all_reduce: torch 100 bytes, keras 0"]),
+        (1, {"replicas": 2}, ["replicas: torch 3, keras 2"]),
+    ],
+)
+def test_what_does_not_fit_the_declaration_stays_a_difference(
+    side: int, fields: dict[str, Any], said: list[str], tmp_path: Path
+) -> None:
+    found = check(tmp_path, *spoilt(side, data_parallel(3), **fields), **strategy(3))
+    assert (found.verdict, found.differences) == ("diverged", said)
+    assert found.declared
+
+
+def projections(devices: int, encoders: int, decoders: int) -> tuple[Layout, Layout]:
+    """Query, key and value on devices 0, 1 and 2, the rest on device 0; 10 bytes each."""
+    away = range(1, min(devices, 3))
+    each = {"attention.key.weight": [1 % devices], "attention.query.weight": [0]}
+    modules = {"attention.key": [1 % devices], "attention.query": [0]}
+    common = {"devices": ["CPU"] * devices, "parameters": each, "compute": modules, "backward": modules}
+
+    def layout(dealt_out: int) -> Layout:
+        back = encoders + 2 * decoders
+        ways = [("activation", 0, 1, dealt_out), ("activation", 1, 0, back), ("gradient", 0, 1, back)]
+        ways += [("gradient", 1, 0, back)]
+        transfers = [copied(what, here * d, there * d, 10 * n) for d in away for what, here, there, n in ways]
+        return Layout(transfers=total(transfers), **common)
+
+    return layout(encoders + 2 * decoders), layout(encoders + decoders + 1)
+
+
+def branches(devices: int, encoders: int, decoders: int, **model: Any) -> dict[str, Any]:
+    kind = {"kind": "transformer", "encoder_layers": encoders, "decoder_layers": decoders}
+    return {"strategy": "branch_parallel", "devices": devices, "model": model or kind}
+
+
+@pytest.mark.parametrize(("encoders", "decoders"), [(2, 2), (1, 3), (3, 2)])
+@pytest.mark.parametrize("devices", [2, 3, 4])
+def test_branch_parallel_is_declared(devices: int, encoders: int, decoders: int, tmp_path: Path) -> None:
+    layouts = projections(devices, encoders, decoders)
+    found = check(tmp_path, *layouts, **branches(devices, encoders, decoders))
+    assert (found.verdict, found.differences, aspects(found)) == ("match", [], ["transfers"])
+
+
+def test_the_sides_of_branch_parallel_are_not_exchanged(tmp_path: Path) -> None:
+    torch, keras = projections(2, 2, 2)
+    found = check(tmp_path, keras, torch, **branches(2, 2, 2))
+    said = "transfers: activation 0 -> 1: torch 50 bytes, keras 60"
+    assert (found.verdict, found.differences, found.declared) == ("diverged", [said], [])
+
 
 REDUCED = 100  # bytes: the parts of the pair's output, and of its input's gradient
 
