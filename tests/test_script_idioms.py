@@ -434,6 +434,27 @@ net = Net()
 net.compile(keras.optimizers.SGD(0.1))
 net.fit(rng.normal(size=(96, 10)), (rng.normal(size=(96, 1)), rng.integers(0, 3, 96)), batch_size=32, verbose=0)
 """
+# Two backward passes through one graph.
+TWICE = (
+    TERMS.partition("class Weighed")[0]
+    + """
+net = Net()
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for x, y, kinds in DataLoader(data, batch_size=32):
+    opt.zero_grad()
+    a, b = net(x)
+    F.mse_loss(a, y).backward(retain_graph=True)
+    (0.5 * F.cross_entropy(b, kinds)).backward()
+    opt.step()
+"""
+)
+TWICE_KERAS = """
+inputs = keras.Input((10,))
+net = keras.Model(inputs, [layers.Dense(1)(inputs), layers.Dense(3)(inputs)])
+losses = ["mse", keras.losses.SparseCategoricalCrossentropy(from_logits=True)]
+net.compile(keras.optimizers.SGD(0.1), losses, loss_weights=[1.0, {share}])
+net.fit(rng.normal(size=(96, 10)), [rng.normal(size=(96, 1)), rng.integers(0, 3, 96)], batch_size=32, verbose=0)
+"""
 # A state of another shape, which each script carries on.
 CARRIED = """
 series = torch.randn(8, 41, 3)
@@ -481,6 +502,7 @@ class Row(NamedTuple):
     reason: str = ""
 
 
+KEEPS = "keeps state, which is no weight, from call to call"
 ELSEWHERE = "equal on your inputs; differs at training on other batches"
 HALF_AS_FAST = "opt.param_groups[0]['lr'] *= 0.5"
 DROPPING = "tf.data.Dataset.from_tensor_slices((x, y)).batch(32, drop_remainder=True)"
@@ -607,8 +629,14 @@ ROWS = {
         [("unknown", None, None)],
     ),
     "terms": Row(TERMS, TERMS_KERAS),
+    "two backward passes": Row(TWICE, TWICE_KERAS.format(share=0.5)),
+    "two backward passes, one of another share": Row(
+        TWICE, TWICE_KERAS.format(share=0.25), "diverged", [("compile.loss_weights", 0.5, 0.25)]
+    ),
     "a state": Row(CARRIED, CARRIED_KERAS.format(state="h")),
-    "a state that is lost": Row(CARRIED, CARRIED_KERAS.format(state="_"), "diverged", [("unknown", None, None)]),
+    "a state that is lost": Row(
+        CARRIED, CARRIED_KERAS.format(state="_"), "diverged", [("state.carried", KEEPS, "begins with zeros again")]
+    ),
     "one of two constants": Row(
         _torch(loss="F.mse_loss(net(x), y) + 0.01 * net[0].weight.pow(2).sum()"),
         "SIZE, SHARE = 10, 0.01\n"

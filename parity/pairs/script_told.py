@@ -5,10 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
-from parity.config.pair import OF_BATCH, SAMPLE_WEIGHT, TARGET, Pair
+from parity.config.pair import OF_BATCH, SAMPLE_WEIGHT, TARGET, UNKNOWN, Pair
 from parity.core.arrays import Array
 from parity.core.script import name_of
 from parity.core.wording import agree, count
+from parity.diagnose.experiment.causes import CARRIED, KEPT
 from parity.pairs.file import PairFile
 from parity.pairs.script_counterparts import ignored_as
 from parity.pairs.script_records import (
@@ -22,7 +23,7 @@ from parity.pairs.script_records import (
     read,
     rows,
 )
-from parity.results import CaseResult, Finding
+from parity.results import CaseResult, Cause, Finding
 
 BUILDING = ": build: "  # in the note of what was promoted before the model was called
 
@@ -36,12 +37,26 @@ def tell(result: CaseResult, file: PairFile, folder: Path) -> None:
     result.lifted = [each for each in result.lifted if BUILDING not in each]  # most of it by what makes the data
     result.not_compared += _not_run(file.pair, trained, port)
     result.assumptions += _assumed(file.pair, trained, *arrays)
+    result.causes = _with_lost(result.causes, trained, *arrays)
     apart = list(_data_apart(file.pair, *arrays))
     if not apart and trained.epoch and port.epoch and trained.epoch != port.epoch:
         ours, theirs = name_of(file.pair.torch), name_of(file.pair.keras)
         message = f"an epoch of {ours} has {count(trained.epoch, 'batch')}, one of {theirs} {port.epoch}"
         apart.append(Finding(id="script.epoch", side="keras", where=theirs, message=message))
     result.findings += apart
+
+
+def _with_lost(causes: list[Cause], trained: Trained, torch: Batches, keras: Batches) -> list[Cause]:
+    """Return the causes with a state of Keras's loop that is zero in its second step too, in place of unknown ones."""
+    both = zip(trained.states, trained.keras_states, strict=False)
+    lost = [own for own, name in both if f"{name}@1" in keras and not keras[f"{name}@1"].any()]
+    unknown = [cause for cause in causes if cause.id == UNKNOWN]
+    if not lost or not unknown:
+        return causes
+    evidence = f"{', '.join(lost)} in the second step"
+    where, theirs = unknown[0].where, "begins with zeros again"
+    named = Cause(id=CARRIED, where=where, torch=KEPT[True], keras=theirs, evidence=evidence)
+    return [named, *(cause for cause in causes if cause not in unknown)]
 
 
 def _data_apart(pair: Pair, torch: Batches, keras: Batches) -> Iterator[Finding]:

@@ -56,6 +56,7 @@ class Run(script.Script):
         if self._fetched:
             self._data.tape.begin([])
         self._passes = self._backwards = 0
+        self._is_kept = False  # whether the last backward pass has left its graph to another one
         self._may_evaluate = False  # whether the pass is one in evaluation mode
 
     def _resume(self, further: Iterable[AbstractContextManager[Any]] = ()) -> None:
@@ -193,10 +194,13 @@ class Run(script.Script):
 
     def _on_backward(self, backward: Callable[..., None], loss: Any, *args: Any, **kwargs: Any) -> None:
         self._data.tape.end(loss, self._model.modules() if self._model else ())
-        if not self.labels:
+        if not self.labels or self._is_kept:
             self.labels = self._data.labels(source.frame())
             self.compared, self.beside.names = self._data.compared, self._data.of_beside
         backward(loss, *args, **kwargs)
+        self._is_kept = bool(kwargs.get("retain_graph", len(args) > 1 and args[1]))
+        if self._is_kept:  # for a further term of the loss
+            self._data.tape.go_on()
         self.beside.made.clear()
         self._backwards += 1
         if self.fetches.last:
