@@ -14,7 +14,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from parity.core import script
 from parity.core.errors import UsageError
 from parity.core.patches import applied, around
-from parity.pairs.script_records import Early, Shapes, known
+from parity.pairs.script_records import Shapes, known
 from torch_impl.instruments import one_rank, script_calls, source
 from torch_impl.instruments.chain import Chain, Links
 from torch_impl.instruments.fetches import Fetches, Together, parts_of
@@ -31,7 +31,6 @@ class Run(script.Script):
         super().__init__(text, search)
         self._run = greenlet(self.main)
         self._stands_in: nn.Module | None = None  # what is called in its place: it, or a wrapper
-        self._accumulates = False  # whether a step has updated nothing
         self._constants: set[int] = set()  # by id(): what modules of the loss hold
         before = self._known = known(search)
         self._fetched = before.fetched if before else None
@@ -41,11 +40,8 @@ class Run(script.Script):
         self._early, self._states = (before.early, before.states) if before else (None, [])
         # Calls of modules that are trained, those before the second step's own, and those in evaluation mode
         self._trained_calls = self._ahead = self._evaluations = 0
-        self._begins: Early | None = None  # the call with which the first step begins, if it is none in training
         self.copies: list[script_calls.Copy] = []  # models beside the trained one that begin as copies of it
         self.outputs: Shapes = {}  # what the model returns
-        self.has_unlike = False  # whether the last of the batches is none of the steps
-        self.carried: set[str] = set()  # what the model is given of what it has returned in the step before
         self.compared: list[int | None] = []  # the numbers of the outputs that meet what the loss takes
         self.beside = Beside(before.beside if before else {})
         self.labels: dict[str, list[str]] = {}  # what the code calls that which model and loss are given, by its name
@@ -86,6 +82,10 @@ class Run(script.Script):
             self._outside.enter_context(torch.set_grad_enabled(is_differentiated))
             for device in ("cpu", "cuda"):
                 self._outside.enter_context(torch.autocast(device, enabled=False))
+
+    def outside(self) -> int:
+        """Return how many parameters are trained that no module holds which is called in a first step."""
+        return len(script_calls.others(self._optimizers, self.links.parameters))
 
     def _suspend(self) -> None:
         assert self._run.parent and getcurrent() is self._run and self._model is not None

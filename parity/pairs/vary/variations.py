@@ -137,9 +137,10 @@ class _Source:
 
     def _is_batched(self) -> bool:
         """Return whether all inputs have one number of samples, and none is a matrix of them, as of a graph's edges."""
-        shapes = [array.shape for array in self.given.values() if array.ndim]
-        has_edges = len(shapes) > 1 and any(shape == 2 * shape[:1] for shape in shapes)
-        return len({shape[0] for shape in shapes}) == 1 and not has_edges
+        arrays = [array for array in self.given.values() if array.ndim]
+        are_edges = (array.dtype.kind == "f" and array.shape == 2 * array.shape[:1] for array in arrays)
+        are_read = any(each.npz for each in self.pair.inputs.values())  # drawn shapes would have been chosen otherwise
+        return len({array.shape[0] for array in arrays}) == 1 and not (len(arrays) > 1 and are_read and any(are_edges))
 
     def _lengths(self) -> Iterator[Variation]:
         """Yield variations with the size of a later dimension replaced by another one, wherever it occurs."""

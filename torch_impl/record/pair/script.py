@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 
 from parity.core.errors import UsageError
 from parity.core.wording import count
-from parity.pairs.script_records import Early, shapes_of
+from parity.pairs.script_records import Early, Fetched, shapes_of
 from torch_impl.instruments import one_rank, script_calls
 from torch_impl.instruments.fetches import parts_of
 from torch_impl.instruments.noise import float32_draws
@@ -33,6 +33,13 @@ MOST_WITH_UPDATES = 16  # steps that are run to see a second update
 
 class Script(Run):
     """One run of a script."""
+
+    def __init__(self, text: str, search: Sequence[str]) -> None:
+        super().__init__(text, search)
+        self._accumulates = False  # whether a step has updated nothing
+        self._begins: Early | None = None  # the call with which the first step begins, if it is none in training
+        self.has_unlike = False  # whether the last of the batches is none of the steps
+        self.carried: set[str] = set()  # what the model is given of what it has returned in the step before
 
     def build(self) -> nn.Module:
         """Run the script until it is about to train, and return its model. Raises UsageError if it does not train."""
@@ -138,6 +145,10 @@ class Script(Run):
         """Return with which call the first step has begun, of the `batches`, if that is before the one in training."""
         return self._begins
 
+    def chain(self) -> Fetched | None:
+        """Return the modules of the first step that are called one by one; None if it is only one, or several models."""
+        return self.links.described(self.fetches.name, self.fetches.number)
+
     def _refuse_foreign(self, parameters: Iterable[nn.Parameter]) -> None:
         """Raise UsageError if the model's optimizers train others than these."""
         if foreign := script_calls.others(self._of_model(), parameters):
@@ -151,10 +162,6 @@ class Script(Run):
         """Return the optimizers that train the model."""
         weights = list(self._model.parameters())
         return [each for each in self._optimizers if script_calls.share(weights, script_calls.held([each]))]
-
-    def outside(self) -> int:
-        """Return how many parameters are trained that no module holds which is called in a first step."""
-        return len(script_calls.others(self._optimizers, self.links.parameters))
 
     def _check(self) -> None:
         if not self._backwards:

@@ -212,7 +212,7 @@ def batches(job: BatchesJob) -> None:
         in_evaluation=run.in_evaluation,
         outputs=run.outputs,
         fetched=run.fetches.described(),
-        chain=run.links.described(run.fetches.name, run.fetches.number),
+        chain=run.chain(),
         early=run.early(),
         is_distributed=run.is_distributed,
         has_copies=bool(run.copies),
