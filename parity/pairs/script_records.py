@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from parity.config.pair import SAMPLE_WEIGHT, TARGET, Pair
-from parity.core.arrays import Array, Floats
+from parity.core.arrays import Array
 from parity.core.errors import UsageError
 from parity.core.script import name_of
 from parity.core.wording import count
@@ -23,7 +23,6 @@ BATCH, GIVEN, INNER = "batch.", "given.", "inner"
 FIRST = "first."  # before the names of what is in the first samples of a dataset, in its order
 OF_LOSS = "of_loss."  # and a number: what a loss takes, until it has a name
 PART = "part."  # before the name of what a loss takes: the part that it takes of that
-SCALE, CLEARLY, FEWEST = 1.5, 6, 8  # of data that is not of one scale: the factor, the certainty, the samples
 Shapes = dict[str | int, list[int]]  # by key or index
 Batches = Mapping[str, Array]  # by NAME, or NAME@STEP
 
@@ -281,29 +280,3 @@ def _unlike(torch: Array, samples: int, keras: Array) -> int:
         return 2 * ((torch.dtype.kind == "f") != (keras.dtype.kind == "f"))
     are_ids = torch.dtype.kind in "iu" and keras.ndim and ours * keras.shape[-1] == theirs
     return 1 if are_ids or (keras.dtype.kind in "iu" and ours % theirs == 0) else 3
-
-
-def are_data_alike(torch: Array, keras: Array) -> bool:
-    """Return whether two batches may be of the same data: neither their means nor their scales are clearly others."""
-    if "f" not in (torch.dtype.kind, keras.dtype.kind) or min(torch.ndim, keras.ndim) == 0:
-        return True
-    sides = list(map(rows, (torch, keras)))
-    spread = np.sqrt(np.mean([each.var() for each in sides]))
-    is_moved = _are_apart([each.mean(1) for each in sides], spread / 4)
-    return not is_moved and not are_of_other_scales([np.square(each).mean(1) for each in sides])
-
-
-def rows(array: Array) -> Floats:
-    return array.reshape(len(array), -1).astype(np.float64)
-
-
-def are_of_other_scales(squares: Sequence[Floats]) -> bool:
-    return _are_apart([np.log(each[each > 0]) / 2 for each in squares], np.log(SCALE))
-
-
-def _are_apart(sides: Sequence[Floats], least: float) -> bool:
-    """Return whether the means of numbers of the samples are apart by so much, and clearly."""
-    if min(map(len, sides)) < FEWEST:
-        return False
-    error = np.sqrt(sum(each.var(ddof=1) / len(each) for each in sides))
-    return bool(abs(sides[0].mean() - sides[1].mean()) > max(least, CLEARLY * error))

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from parity.config.pair import OF_BATCH, SAMPLE_WEIGHT, TARGET, Pair, PairInput, PairOutput
-from parity.core.arrays import Array
+from parity.core.arrays import Array, Floats
 from parity.core.errors import UsageError
 from parity.core.script import name_of
 from parity.pairs.script_records import (
@@ -26,8 +26,9 @@ from parity.pairs.script_records import (
     Fetched,
     Shapes,
     Trained,
-    are_data_alike,
 )
+
+SCALE, CLEARLY, FEWEST = 1.5, 6, 8  # of data that is not of one scale: the factor, the certainty, the samples
 
 
 def axes(given: Sequence[int], own: Sequence[int]) -> str | None:
@@ -227,3 +228,29 @@ def layout_of(pair: Pair, name: str, torch: Array, keras: Array) -> str:
             f"expected the same data{hint}"
         )
     return layout
+
+
+def are_data_alike(torch: Array, keras: Array) -> bool:
+    """Return whether two batches may be of the same data: neither their means nor their scales are clearly others."""
+    if "f" not in (torch.dtype.kind, keras.dtype.kind) or min(torch.ndim, keras.ndim) == 0:
+        return True
+    sides = list(map(rows, (torch, keras)))
+    spread = np.sqrt(np.mean([each.var() for each in sides]))
+    is_moved = _are_apart([each.mean(1) for each in sides], spread / 4)
+    return not is_moved and not are_of_other_scales([np.square(each).mean(1) for each in sides])
+
+
+def rows(array: Array) -> Floats:
+    return array.reshape(len(array), -1).astype(np.float64)
+
+
+def are_of_other_scales(squares: Sequence[Floats]) -> bool:
+    return _are_apart([np.log(each[each > 0]) / 2 for each in squares], np.log(SCALE))
+
+
+def _are_apart(sides: Sequence[Floats], least: float) -> bool:
+    """Return whether the means of numbers of the samples are apart by so much, and clearly."""
+    if min(map(len, sides)) < FEWEST:
+        return False
+    error = np.sqrt(sum(each.var(ddof=1) / len(each) for each in sides))
+    return bool(abs(sides[0].mean() - sides[1].mean()) > max(least, CLEARLY * error))

@@ -13,16 +13,14 @@ from parity.diagnose.experiment.causes import CARRIED, KEPT
 from parity.pairs.file import PairFile
 from parity.pairs.script_counterparts import ignored_as
 from parity.pairs.script_records import (
-    FEWEST,
     FOLDER,
     IGNORED,
     VALUES,
     Batches,
     Trained,
-    are_of_other_scales,
     read,
-    rows,
 )
+from parity.pairs.script_steps import FEWEST, are_of_other_scales, rows
 from parity.results import CaseResult, Cause, Finding
 
 BUILDING = ": build: "  # in the note of what was promoted before the model was called

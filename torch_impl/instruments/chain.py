@@ -1,7 +1,7 @@
 """Modules that a step calls one by one, each with what those before it return: an encoder, a decoder, a head.
 
 They are one model, which calls all of them where the script calls the first. Further modules that are trained, such as
-weights of the terms of a loss, are its parts, and are called by the script alone.
+weights of the terms of a loss, are its parts, and are called by the script alone. Frozen modules stand beside it.
 """
 
 import inspect
@@ -13,7 +13,8 @@ from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from parity.core.errors import UsageError
-from parity.pairs.script_records import Called, Fetched
+from parity.pairs.script_records import Called, Fetched, Frozen
+from torch_impl.instruments.script_calls import Copy
 
 
 class Chain(nn.Module):
@@ -101,3 +102,31 @@ class Links:
         calls = [each for each in self._calls.values() if each]
         modules = {name(each): number(each) for each in self._calls}
         return Fetched(modules=modules, calls=calls, returned=[]) if len(modules) > 1 and self.are_one else None
+
+
+class Beside:
+    """Frozen modules that a step calls, by name, and what they return.
+
+    `parts`: those that are parts of the model, with weights that both sides share. `made`: what they have returned, and
+    what was made of that alone: the tensors by id(), which lives as long. `names`: those of what a loss takes of it.
+    """
+
+    def __init__(self, parts: Mapping[str, Frozen]) -> None:
+        self.parts, self.made, self.names = parts, dict[int, torch.Tensor](), list[str]()
+        self._called: dict[nn.Module, str] = {}
+
+    def note(self, module: nn.Module, name: str, outputs: Any) -> None:
+        """Note a call of a frozen module."""
+        self._called[module] = name
+        self.add(outputs)
+
+    def add(self, value: Any) -> None:
+        """Add all tensors in a value."""
+        self.made |= {id(each): each for each in tree_leaves(value) if isinstance(each, torch.Tensor)}
+
+    def described(self, number: Callable[[nn.Module], int], copies: Sequence[Copy]) -> dict[str, Frozen]:
+        """Return the modules by name, but for copies of the model; `number` returns that of one among all modules."""
+        copied = {each for each, _ in copies}
+        own = {name: each for each, name in self._called.items() if each not in copied}
+        sizes = {name: [tensor.numel() for tensor in each.state_dict().values()] for name, each in own.items()}
+        return {name: Frozen(number=number(each), sizes=sizes[name]) for name, each in own.items()}

@@ -14,10 +14,11 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from parity.config.pair import SAMPLE_WEIGHT, TARGET
 from parity.doctor import rewrite
-from parity.pairs.script_records import OF_LOSS, PART, Frozen, Trained
+from parity.pairs.script_records import OF_LOSS, PART, Trained
 from torch_impl.instruments import source
+from torch_impl.instruments.chain import Beside
 from torch_impl.instruments.noise import FUNCTIONS, GAMMAS
-from torch_impl.instruments.script_calls import Copy, StandIn, tensors_of_call
+from torch_impl.instruments.script_calls import StandIn, tensors_of_call
 
 Given = Mapping[str, torch.Tensor]
 
@@ -35,7 +36,7 @@ class StepData:
     """
 
     def __init__(
-        self, script: str, batch: Given, known: Trained | None, constants: Collection[int], beside: "Beside"
+        self, script: str, batch: Given, known: Trained | None, constants: Collection[int], beside: Beside
     ) -> None:
         self._script, self.batch, self._constants = script, batch, constants
         self._of_loss = known.of_loss if known else [TARGET, SAMPLE_WEIGHT]  # the names of what the loss takes
@@ -135,34 +136,6 @@ class StepData:
 
 
 Tensors = Sequence[torch.Tensor]
-
-
-class Beside:
-    """Frozen modules that a step calls, by name, and what they return.
-
-    `parts`: those that are parts of the model, with weights that both sides share. `made`: what they have returned, and
-    what was made of that alone: the tensors by id(), which lives as long. `names`: those of what a loss takes of it.
-    """
-
-    def __init__(self, parts: Mapping[str, Frozen]) -> None:
-        self.parts, self.made, self.names = parts, dict[int, torch.Tensor](), list[str]()
-        self._called: dict[nn.Module, str] = {}
-
-    def note(self, module: nn.Module, name: str, outputs: Any) -> None:
-        """Note a call of a frozen module."""
-        self._called[module] = name
-        self.add(outputs)
-
-    def add(self, value: Any) -> None:
-        """Add all tensors in a value."""
-        self.made |= {id(each): each for each in tree_leaves(value) if isinstance(each, torch.Tensor)}
-
-    def described(self, number: Callable[[nn.Module], int], copies: Sequence[Copy]) -> dict[str, Frozen]:
-        """Return the modules by name, but for copies of the model; `number` returns that of one among all modules."""
-        copied = {each for each, _ in copies}
-        own = {name: each for each, name in self._called.items() if each not in copied}
-        sizes = {name: [tensor.numel() for tensor in each.state_dict().values()] for name, each in own.items()}
-        return {name: Frozen(number=number(each), sizes=sizes[name]) for name, each in own.items()}
 
 
 class _Applied(NamedTuple):

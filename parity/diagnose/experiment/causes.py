@@ -13,7 +13,7 @@ from parity.diagnose.experiment import candidates
 from parity.diagnose.experiment.attempts import DROPOUT
 from parity.diagnose.experiment.knobs import AS_GIVEN, THEIRS
 from parity.diagnose.experiment.masks import OPPOSITE
-from parity.diagnose.experiment.operations import EXCHANGED, FIRST, LAYERS, LEFT_OUT, NORMALISATION, SECOND
+from parity.diagnose.experiment.operations import EXCHANGED, FIRST, LAYERS, LEFT_OUT, NORMALISATION, OF_TWO, SECOND
 from parity.diagnose.experiment.statements import KIND as STATEMENT
 from parity.diagnose.experiment.taken import OPERANDS, WIRING
 from parity.diagnose.formula import NEEDED
@@ -229,8 +229,7 @@ def _entry(where: str, side: str, change: Change, other: Change | None, found: F
     if change.after in (THEIRS, OPPOSITE):
         values = {side: "its own", _other(side): "another"}
     if change.after == EXCHANGED:
-        form = "where(mask, {0}, {1})" if change.before == "where" else "{0} - {1}"
-        values = {side: form.format("a", "b"), _other(side): form.format("b", "a")}
+        values = dict(zip((side, _other(side)), OF_TWO[change.before == "where"], strict=True))
     if DROPOUT in change.of and candidates.is_number(change.after) and change.after < NO_RATE:
         values = {side: change.before, _other(side): 0.0}  # at 0 no mask would be drawn, and all others be earlier ones
     if _is_rounded(change) and change.before == change.after:

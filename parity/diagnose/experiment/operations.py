@@ -21,6 +21,7 @@ PADDING, ORDER, FUNCTION, SUM, NORMALISATION = "padding", "order", "function", "
 LEFT_OUT: Final = "left out"
 FIRST, SECOND = "the first alone", "the second alone"  # of two that are added or multiplied
 EXCHANGED: Final = "the two exchanged"  # of two that are subtracted, or between which a mask chooses
+OF_TWO: Final = (("a - b", "b - a"), ("where(mask, a, b)", "where(mask, b, a)"))  # a difference, a choice
 RESHAPE, TRANSPOSE = "reshape", "transpose"
 PAD, ZERO_PADDING = "pad", "zero_padding"
 LAYERS, IN_PLACE, BEHIND = "layers", "where it is called", "behind"  # of what is called before or behind another

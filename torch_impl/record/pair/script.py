@@ -146,7 +146,7 @@ class Script(Run):
         return self._begins
 
     def chain(self) -> Fetched | None:
-        """Return the modules of the first step that are called one by one; None if it is only one, or several models."""
+        """Return the modules of the first step that are called one by one; None if there is no such thing."""
         return self.links.described(self.fetches.name, self.fetches.number)
 
     def _refuse_foreign(self, parameters: Iterable[nn.Parameter]) -> None:
