@@ -112,14 +112,13 @@ def steps(fetched: Fetched | None, torch: Batches, keras_fetched: Fetched | None
         for (name, _, step), array in ((key.rpartition("@"), array) for key, array in torch.items())
         if name in names_in_pair
     }
-    known = {own: renamed.get(own, "") for own in fetched.names}
     makes = any(not any(np.array_equal(made, own) for own in of_batch.values()) for made in of_step.values())
     makes |= own_fetched.makes_more
     joins = {len(each) for each in given.values() if each.ndim}.isdisjoint(len(each) for each in batch.values())
     are_made = fetched.is_several or keras_fetched.is_several or ((fetched.is_random or joins) and makes)
     is_made_before = fetched.is_random and not makes  # Keras's script draws it for its data
     are_alike = not is_made_before and all(are_data_alike(batch[own], of_batch[key]) for key, own in taken.items())
-    fetched = msgspec.structs.replace(fetched, names=known)
+    fetched = msgspec.structs.replace(fetched, names={own: renamed.get(own, "") for own in fetched.names})
     return Steps(inputs, arrays, fetched, own_fetched, are_made, are_alike)
 
 

@@ -33,7 +33,7 @@ from parity.core import program
 from parity.core.precision import HIGH
 from parity.data.pairs import PairData
 from parity.pairs.causes.sources import shown
-from parity.pairs.script_records import Trained, write
+from parity.pairs.script_records import Fetched, Shapes, Trained, write
 from parity.runtime import survey as surveys
 from parity.runtime.job import BatchesJob, SurveyJob
 from parity.runtime.returned import Path as Keys
@@ -198,13 +198,19 @@ def _described(model: Any, seen: _Pass, sources: Sources) -> surveys.Survey:
     )
 
 
-def _outputs(model: Any, fit: Any, is_loop: bool) -> dict[str | int, list[int]]:
+def _outputs(model: Any, fit: Any, is_loop: bool) -> Shapes:
     """Return the shapes of what a script's model returns, by name or number; none for a loop's, which calls it."""
     if is_uncalled(model) and fit.y is None:
         let_call(model, None)
         with precision.eagerly():
             return {number: list(each.shape) for number, each in enumerate(model(fit.x))}
     return {} if is_loop else _of_single(model, fit.x)
+
+
+def _of_chain(chain: Fetched | None) -> Shapes:
+    """Return the shapes of what layers return that are called one by one, but for what others of them are given."""
+    returned = chain.returned if chain else []
+    return dict(enumerate(returned)) if len(returned) != 1 else {"": returned[0]}
 
 
 def batches(job: BatchesJob) -> None:
@@ -228,10 +234,7 @@ def batches(job: BatchesJob) -> None:
         chain = run.chain() if run.is_loop else None
         if of_step and is_uncalled(model) and fit.y is not None:
             chain = next((each for each in of_step[0].inner if len(each.calls) > 1), None)
-        if chain:
-            returned = chain.returned
-            outputs = dict(enumerate(returned)) if len(returned) > 1 else {"": returned[0]}
-        outputs = outputs or run.outputs
+        outputs = _of_chain(chain) or outputs or run.outputs
         fetched, made = of_step or run.fetched() or (None, {})
         arrays = fit.arrays | made
         if job.case.model.torch == UNUSED:
