@@ -61,7 +61,7 @@ class Targets:
         if self._written:
             self._written[0][...] = self._written[1]
             self._written = None
-        if self._is_held and self.begun - 1 not in self._given_in:
+        if self._is_held and self.begun - 1 not in self._given_in and f"{TARGET}@{self.begun - 1}" in self._given:
             self._hold(list(map(np.asarray, inputs)))
         self._source = self._last_source if self._source is None else self._source
 
@@ -129,10 +129,15 @@ class Targets:
 
     def _may_be_target(self, value: Any, inputs: Sequence[np.ndarray]) -> bool:
         """Return whether an array that the code holds, beside the model's inputs, has the form of the step's target."""
-        own, target = np.asarray(value), self._given[f"{TARGET}@{self.begun - 1}"]
+        target = self._given[f"{TARGET}@{self.begun - 1}"]
+        is_fixed = isinstance(value, np.ndarray) and not value.flags.writeable
+        if is_fixed or not target.size or tuple(value.shape[:1]) != target.shape[:1]:
+            return False
+        own = np.asarray(value)
         first = [each for name, each in self._given.items() if name.endswith("@0") and name[:-2] not in OF_LOSS]
         is_input = any(np.array_equal(each, self._given[f"{TARGET}@0"]) for each in first)  # as of an autoencoder
-        if not own.ndim or any(np.array_equal(own, each) for each in inputs) != is_input:
+        is_number = own.dtype.kind in "fiub" and bool(own.size)
+        if not is_number or any(np.array_equal(own, each) for each in inputs) != is_input:
             return False
         targets = [each for name, each in self._given.items() if name.partition("@")[0] == TARGET]
         are_within = min(map(np.min, targets)) <= own.min() and own.max() <= max(map(np.max, targets))
@@ -228,7 +233,9 @@ def _arrays(variables: Mapping[str, Any]) -> Iterator[tuple[tuple[Any, ...], Any
     for name, value in list(variables.items()):
         is_batch = type(value) in (tuple, list, dict) and len(value) <= MOST_PARTS
         parts = keras.tree.flatten_with_path(value) if is_batch else [((), value)]
-        yield from (((name, *path), each) for path, each in parts if isinstance(each, (np.ndarray, tf.Tensor)))
+        for path, each in parts:
+            if isinstance(each, np.ndarray) or (tf.is_tensor(each) and hasattr(each, "numpy")):
+                yield (name, *path), each
 
 
 def _in_run(value: Any) -> Any:

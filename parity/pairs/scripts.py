@@ -89,8 +89,9 @@ def _joined(file: PairFile, folder: Path, has_keras: bool) -> PairFile:
     if keras and made and (made.are_made or made.are_alike):
         return _of_batches(file, made, torch, keras.trained, folder)
     of_loss = [each for key, each in torch.arrays.items() if key.startswith(OF_LOSS) and key.endswith("@0")]
-    if shared and (len(of_loss) > 1 or any(each.dtype == bool for each in of_loss)):
-        return _of_own_data(file, shared, torch, keras, folder)  # which is which in the loop, or a mask's, is not told
+    is_untold = len(of_loss) != 1 or of_loss[0].dtype == bool or (keras is not None and keras.trained.is_held)
+    if shared and of_loss and is_untold:  # which is which in the loop, or which the mask or the target
+        return _of_own_data(file, shared, torch, keras, folder)
     try:
         return _of_calls(file, torch, keras, folder)
     except UsageError:
@@ -179,9 +180,8 @@ def _of_keras(file: PairFile, folder: Path) -> PairFile:
     inputs = {
         name: replace(described(arrays[f"{name}@0"]), keras="" if own.isdigit() else own) for own, name in names.items()
     }
-    known = replace(
-        ran.trained, keras_early=ran.trained.early, early=None, fetched=None, keeps_data=ran.trained.is_loop
-    )
+    own = {"keras_early": ran.trained.early, "keras_chain": ran.trained.chain, "keeps_data": ran.trained.is_loop}
+    known = replace(ran.trained, early=None, fetched=None, chain=None, **own)
     write(folder / "keras", known, arrays)
     return _trained_on(file, folder / "keras", inputs, file.pair.outputs, arrays, ran.trained)
 
@@ -241,8 +241,8 @@ def _of_own_data(
     """Return a pair of loops that each train on their own data, or PyTorch's alone."""
     steps = _apart(torch.arrays, torch.trained)[0]
     arrays = {key: array for key, array in steps.items() if key.partition("@")[0] in inputs}
-    early = keras and keras.trained.early
-    write(folder / "torch", replace(torch.trained, keeps_data=True, fetched=None, keras_early=early), arrays)
+    own = {"keras_early": keras.trained.early, "keras_chain": keras.trained.chain} if keras else {}
+    write(folder / "torch", replace(torch.trained, keeps_data=True, fetched=None, **own), arrays)
     return _trained_on(file, folder / "torch", inputs, file.pair.outputs, arrays, keras and keras.trained)
 
 
