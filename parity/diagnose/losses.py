@@ -87,9 +87,8 @@ def causes_of_classes(reference: Trace, candidate: Trace, step: int) -> list[Cau
 def observe(side: Side, step: int, replica: int) -> LossValue | None:
     """Return the loss of a step; None where the model's outputs or the targets were not recorded."""
     tensors, low = side.tensors(step, replica), side.tensors(step, replica, "low")
-    outputs, targets, losses = (
-        numbered(tensors, kind, name) for kind, name in (("activation", MODEL), ("input", "target"), ("loss", "loss"))
-    )
+    names = ("activation", MODEL), ("input", "target"), ("loss", "loss")
+    outputs, targets, losses = (numbered(tensors, kind, name) for kind, name in names)
     if not losses or len({len(outputs), len(targets), len(losses)}) > 1:
         return None
     value = seen(joined(losses), joined(numbered(low, "loss", "loss")))
