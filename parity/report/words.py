@@ -119,7 +119,7 @@ def _all(number: int) -> str:
 
 
 def sides_of(cause: Cause) -> dict[str, str]:
-    """Return what each side does, None (a limit is off, a default taken) too; nothing if that is all of both."""
+    """Return what each side does, by name, also a None (limit off, default taken); nothing if both are None."""
     values = cause.sides
     return {side: str(value) for side, value in values.items()} if any(v is not None for v in values.values()) else {}
 

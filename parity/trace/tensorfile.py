@@ -35,7 +35,7 @@ AROUND = 1 << 21
 
 
 def blocks(*arrays: Array, size: int = BLOCK) -> Iterator[tuple[Array, ...]]:
-    """Yield blocks of `size` elements of arrays of one shape, row-major; each is released when the next is asked."""
+    """Yield blocks of `size` elements of arrays of one shape, row-major; the next one releases a block's pages."""
     flat = [array.reshape(-1) for array in arrays]
     for start in range(0, arrays[0].size, size):
         parts = tuple(array[start : start + size] for array in flat)

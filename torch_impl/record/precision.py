@@ -38,7 +38,7 @@ def policy(at: str) -> AbstractContextManager[None]:
 
 
 def autocast(at: str, device: str) -> torch.autocast:
-    """Return autocast's context for a forward pass and its loss, not the backward pass; off unless `at` is a half."""
+    """Return autocast's context for forward pass and loss, without backward; off unless `at` is a half precision."""
     return torch.autocast(device, dtype=MIXED.get(at), enabled=at in MIXED)
 
 

@@ -53,7 +53,7 @@ def describe_returned(pair: Pair, outputs: Any) -> returned.Returned:
 
 
 def laid_out(pair: Pair, outputs: Any, layouts: Mapping[str, str] = {}) -> list[Output]:
-    """Return the outputs, by default laid out by `layouts`. Raises UsageError if there is no tensor or a name lacks."""
+    """Return the outputs, by default as `layouts` say. Raises UsageError for no tensor, or a missing named output."""
     if pair.outputs:
         values = [
             (name, returned.chosen("keras", name, spec.keras, outputs, _is_tensor), spec.keras_layout)
