@@ -76,9 +76,8 @@ def _sampled(run: Run) -> Iterator[list[list[single.MicroBatch]]]:
 def _micro_batches(run: Run) -> Iterator[list]:
     for parts in run.dataset.steps():
         run.drew(parts)
-        yield _listed(
-            run, [[_micro_batch(run, batch, replica) for batch in part] for replica, part in enumerate(parts)]
-        )
+        of_replicas = [[_micro_batch(run, batch, replica) for batch in part] for replica, part in enumerate(parts)]
+        yield _listed(run, of_replicas)
 
 
 def _whole(run: Run) -> Iterator[list[single.MicroBatch]]:

@@ -185,10 +185,7 @@ class OrderedMasks(Draws):
         return self._drop(x, rate, noise_shape, self._state(seed))
 
     def _drop(self, x: tf.Tensor, rate: float, noise_shape: NoiseShape, state: Hashable) -> Any:
-        """Return x after dropout; a noise_shape draws one bit for several elements.
-
-        `state`: that of the generator which the user's code gives, or None.
-        """
+        """Return x after dropout; a noise_shape draws one bit for several; `state`: the user's generator's, or None."""
         if not rate:
             return x
         x = tf.convert_to_tensor(x)
@@ -255,9 +252,8 @@ def _as_written(layers: Iterable[Any]) -> Iterator[None]:
                     break
                 made.update(map(id, node.outputs))
             else:
-                stack.enter_context(
-                    mock.patch.dict(vars(model), _nodes_by_depth={-place: [node] for place, node in enumerate(nodes)})
-                )
+                by_depth = {-place: [node] for place, node in enumerate(nodes)}
+                stack.enter_context(mock.patch.dict(vars(model), _nodes_by_depth=by_depth))
         yield
 
 

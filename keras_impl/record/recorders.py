@@ -54,10 +54,7 @@ class LayoutRecorder:
                 layer.call = wrapping(_scoped, layer.call, module_path(path.partition("@")[0]))
 
     def stop(self) -> None:
-        """Stop recording, and read the report of what was executed.
-
-        TensorFlow reports the first execution of a function only, so a single step is recorded.
-        """
+        """Stop recording, and read the report of the step, as TensorFlow reports only a function's first execution."""
         ran = context.context().export_run_metadata().function_graphs
         context.context().disable_run_metadata()
         self.recording = False
@@ -127,10 +124,7 @@ class Replicas:
         return not (self.sharded and path.rpartition(".")[2] in BETWEEN)
 
     def hand_over(self, number: int, seen: list[Seen], passed: bool = False) -> None:
-        """Record tensors of a replica: at once if eager, else by ops on the devices from which that is possible.
-
-        Tensors that are `passed` from layer to layer are handed over once, though they may be seen again.
-        """
+        """Record tensors, at once if eager, else by ops on devices that can; those `passed` between layers once."""
         if not tf.executing_eagerly():
             for device, group in itertools.groupby(seen, lambda entry: devices.host(entry.tensor.device)):
                 self._hand_over_later(number, device, list(group), passed)
@@ -157,10 +151,7 @@ class Replicas:
         return handed, [entry.tensor for entry, item in zip(seen, handed, strict=True) if not item.is_alias]
 
     def _described(self, number: int, seen: Seen, passed: bool) -> Handed:
-        """Return what is said of a tensor that is handed over, and remember it for this forward pass.
-
-        An input that was recorded in this forward pass already, in the same form, is an alias of that record.
-        """
+        """Describe a tensor handed over, and remember it: an input recorded in this pass in this form is an alias."""
         token, held = id(seen.tensor), self._held[number]
         first = held.get(token) if passed else None
         if first is not None and tf.executing_eagerly() and (number, token) not in self._keys:

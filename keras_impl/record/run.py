@@ -1,7 +1,4 @@
-"""Runs one job: trains a built-in case's model (or hands over to a user's pair), and records it.
-
-Also trains such a case as a program that is not recorded.
-"""
+"""Runs one job: trains a built-in case's model (or hands over to a user's pair), recorded or as a plain program."""
 
 import functools
 import importlib
@@ -29,7 +26,6 @@ from parity.runtime.drive import Account, Program, Run
 from parity.selftest.mutate import planted
 
 __all__ = ["NAME", "rank", "run", "versions"]
-
 NAME = "keras"
 
 tf.get_logger().setLevel("ERROR")  # it would warn of the eager evaluation; compiling is not worth it for a single batch
@@ -115,7 +111,6 @@ def program(run: Run, names: list[str]) -> Program:
     for replica in whole:
         weights.load(replica, run.weights)
     loss = losses.build(case.loss)
-
     steps = data.steps(run)
     # TensorFlow itself splits and reads a tf.data.Dataset.
     is_dataset = case.distribution.distribute_dataset

@@ -14,10 +14,7 @@ def build(config: schema.Specimen) -> keras.Model:
 
 
 class Specimen(keras.Model):
-    """A chain of convolution, norm, activation, pooling and dense layers.
-
-    Input: (batch, 16, 16, 3); output: (batch, classes).
-    """
+    """A chain of convolution, norm, activation, pooling and dense layers: (batch, 16, 16, 3) to (batch, classes)."""
 
     def __init__(self, classes: int):
         super().__init__()

@@ -48,7 +48,6 @@ ATTENTION = (
 )
 COLUMNS = (Rule("weight", ("shards.*.kernel",), "i o -> o i"), Rule("bias", ("shards.*.bias",), "o -> o"))
 ROWS = (Rule("weight", ("shards.*.kernel",), "i o -> o i", axis=1), Rule("bias", ("bias",), "o -> o"))
-
 # Rules by kind of layer; the first kind that matches counts.
 RULES: dict[type, tuple[Rule, ...]] = {
     keras.layers.Dense: LINEAR,

@@ -128,10 +128,7 @@ class PairModel(BaseModel, frozen=True, tag="pair_model"):
 def recorded(
     file: PairFile, pythons: dict[str, str], kind: Kind, patience: float, folder: Path
 ) -> tuple[Case, Model, PairContext]:
-    """Record a pair on one device. Return the training to predict, its description, and what its own has to know.
-
-    Raises UsageError, BackendError and MissingError.
-    """
+    """Record a pair on one device: case, description, context. Raises UsageError, BackendError and MissingError."""
     with Runner.of(pythons, folder, kind, patience) as runner:
         result = compared(file, runner.sides, folder / file.case.name, varied=False)
     if result.verdict == "error":

@@ -79,10 +79,6 @@ def _replicas(case: Case, model: Model) -> list[Load]:
     return [whole(model, len(part)) for part in split(range(case.data.batch), case)]
 
 
-def _single(case: Case, model: Model, side: str) -> Spread:
-    return Spread(_replicas(case, model))
-
-
 def _data_parallel(case: Case, model: Model, side: str) -> Spread:
     """Deal out inputs, weights and buffers, and collect outputs and gradients, all by device 0.
 
@@ -217,7 +213,7 @@ def _copy(what: str, source: int, target: int, size: int) -> Transfer:
 
 
 STRATEGIES: dict[type[BaseStrategy], Callable[[Case, Model, str], Spread]] = {
-    strategies.Single: _single,
+    strategies.Single: lambda case, model, side: Spread(_replicas(case, model)),
     strategies.DataParallel: _data_parallel,
     strategies.DDP: _ddp,
     strategies.AllReduce: _all_reduce,

@@ -41,16 +41,7 @@ from parity.trace.mapping import comparable
 from parity.trace.summary import Summary
 from parity.verdict.traces import Comparison, Unequal, compare_traces, side_names
 
-TOPICS: Final = (
-    initial_parameters.questions,
-    samples.questions,
-    inputs.questions,
-    forward.questions,
-    losses.questions,
-    reductions.questions,
-    gradients.questions,
-    optimizers.questions,
-)
+TOPICS: Final = (initial_parameters, samples, inputs, forward, losses, reductions, gradients, optimizers)
 CauseKeys = frozenset[tuple[str, str]]  # causes that are known already, by id and place
 
 
@@ -101,13 +92,18 @@ def _diagnose(compared: Comparison, reference: Trace, candidate: Trace, reported
     """Complete a comparison's result (in place); `reported` are causes that do not explain the first divergence."""
     result, layout = compared.result, compared.result.layout
     assert layout
-    sides = _sides(compared, reference, candidate)
+    is_comparable = comparable(candidate.manifest.mapping, candidate.manifest.matching)
+    aliases = reference.manifest.aliases if candidate.manifest.matching else None
+    traces = zip(side_names(reference, candidate), (reference, candidate), strict=True)
+    # Without the tensors that have no counterpart on the other side.
+    mine, theirs = (Side(name, trace, is_comparable, aliases) for name, trace in traces)
+    sides = Sides(mine, theirs, compared.unequal, compared.noisier)
     first = keys.key(divergence.kind, divergence.name) if (divergence := result.first_divergence) else ""
     # The matrix products are small: BLAS threads would mostly wait for each other, and on a busy machine that takes
     # ten times as long as one thread.
     with threadpool_limits(1, "blas"), np.errstate(all="ignore"):
         result.first_divergence = _first_divergence(result.first_divergence, layout, sides)
-        asked = (ask for topic in TOPICS for ask in topic(sides) if None not in ask.both)
+        asked = (ask for topic in TOPICS for ask in topic.questions(sides) if None not in ask.both)
         answers = without_moved([(ask, _answer(ask)) for ask in asked])
         # What float32 cannot see comes after what it can.
         visible = [each for each in answers if not (each[1].hidden and result.verdict == "diverged")]
@@ -126,16 +122,6 @@ def _diagnose(compared: Comparison, reference: Trace, candidate: Trace, reported
     )
 
 
-def _sides(compared: Comparison, reference: Trace, candidate: Trace) -> Sides:
-    """Return both sides, without the tensors that have no counterpart on the other side."""
-    is_comparable = comparable(candidate.manifest.mapping, candidate.manifest.matching)
-    aliases = reference.manifest.aliases if candidate.manifest.matching else None
-    names = side_names(reference, candidate)
-    mine = Side(names[0], reference, is_comparable, aliases)
-    theirs = Side(names[1], candidate, is_comparable, aliases)
-    return Sides(mine, theirs, compared.unequal, compared.noisier)
-
-
 def _answer(question: Question) -> Explained:
     return explain.guarded(lambda: question.answer or explain.compare(question.formula, *question.both))
 
@@ -146,9 +132,8 @@ def _causes(
     """Yield all causes: those that have a name, then those that are unknown, then mistakes in formulas."""
     names = sides.names
     named, unknown = by_key(_named(answers, sides)), by_key(_unknown(answers, first, names))
-    errors = by_key(
-        (ask.kind, entries.internal_error(ask.where, names, answer.error)) for ask, answer in answers if answer.error
-    )
+    failed = ((ask, answer.error) for ask, answer in answers if answer.error)
+    errors = by_key((ask.kind, entries.internal_error(ask.where, names, error)) for ask, error in failed)
     if placements := list(entries.layout_causes(layout, names, bool(named))):
         named["layout"] = placements
     new = [kind for kind, causes in named.items() if not reported.issuperset(map(_name, causes))]
@@ -236,10 +221,7 @@ def _first_divergence(first: Divergence | None, layout: LayoutCheck, sides: Side
 def _behind_update(
     first: Divergence | None, update: Divergence | None, answers: list[Answer], sides: Sides
 ) -> Divergence | None:
-    """Return the first update, where the forward pass differs behind a step whose parameters were not recorded.
-
-    So it is if an optimizer does otherwise with its own gradients.
-    """
+    """Return the first update instead, if the optimizer does otherwise, behind a step without recorded parameters."""
     if first is None or update is None or not first.step or first.kind not in gradients.FORWARD_PASS:
         return first
     before = sides.reference.file(first.step - 1, first.replica).recorded

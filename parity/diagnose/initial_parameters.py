@@ -68,11 +68,7 @@ def _origins(start: InitialParameter, settings: Settings) -> Iterator[str]:
 
 
 def _is_unrelated(values: Array, drawn: Array) -> bool:
-    """Return whether values have nothing in common with the drawn ones.
-
-    Few lie much nearer to a drawn value than chance would put them, and they are not correlated with the drawn values,
-    as those with something added are.
-    """
+    """Return whether values are neither much nearer to drawn ones than chance puts them, nor correlated with them."""
     ordered = np.sort(drawn)
     positions = np.searchsorted(ordered, values).clip(1, drawn.size - 1)
     distances = np.minimum(np.abs(values - ordered[positions - 1]), np.abs(values - ordered[positions]))
@@ -124,22 +120,14 @@ def observe(side: Side, name: str, drawn: Array) -> InitialParameter | None:
 
 
 def _predict(
-    start: InitialParameter,
-    matrix: str,
-    packing: str,
-    heads: str,
-    conv2d: str,
-    conv_transpose2d: str,
-    scale: float,
-    rounded: str,
-    origin: str,
+    start: InitialParameter, conv2d: str, conv_transpose2d: str, scale: float, rounded: str, origin: str, **block: str
 ) -> dict[str, Array]:
     """Return the parameter that the settings make of the drawn value; of a random initialiser, what was recorded."""
     if origin in CONSTANTS:
         return {"parameter": np.full(start.drawn.shape, CONSTANTS[origin])}
     if origin != DRAWN:
         return {"parameter": start.seen["parameter"].value}
-    value = _blocks(start, matrix, packing, heads) if start.drawn.ndim < 3 else start.drawn
+    value = _blocks(start, **block) if start.drawn.ndim < 3 else start.drawn
     for turn in (conv2d, conv_transpose2d):
         value = KERNELS[turn](value)
     return {"parameter": (value * scale).astype(precision.dtype(rounded)).astype(np.float64)}

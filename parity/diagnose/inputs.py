@@ -65,14 +65,7 @@ MOVES: Final[dict[str, Turn]] = {
 
 
 def _predict(
-    tensor: Compared,
-    layout: str,
-    moved: str,
-    offset: int,
-    encoding: str,
-    rounded: str,
-    scale: float,
-    shift: float,
+    tensor: Compared, layout: str, moved: str, offset: int, encoding: str, rounded: str, scale: float, shift: float
 ) -> dict[str, Array]:
     turned = (UNTURNED | TURNS.get(tensor.reference.ndim, {}))[layout](tensor.reference)
     value = (UNTURNED | MOVES)[moved](turned)

@@ -5,7 +5,7 @@ to do is tried.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -33,6 +33,8 @@ SMOOTHINGS: Final = (0.0, 0.1, 0.05)
 FURTHER: Final = (*SMOOTHINGS, 0.2, 0.15, 0.01, 0.02, 0.3)  # where no experiment tells more
 ALL, OTHERS = "all classes", "the other classes"  # that share the probability taken away from a target's class
 IGNORED: Final = ("none", "class 0, mean over the others", "class 0, mean over all")  # of the targets
+# A loss is summed or averaged over the micro-batches, and should not be, or the reverse.
+PASSES: Final = times(lambda case: 1 / case.accumulate, lambda case: case.accumulate)
 BASES: Final = {"e": 1.0, "2": math.log(2.0), "10": math.log(10.0)}
 
 
@@ -87,9 +89,8 @@ def causes_of_classes(reference: Trace, candidate: Trace, step: int) -> list[Cau
 def observe(side: Side, step: int, replica: int) -> LossValue | None:
     """Return the loss of a step; None where the model's outputs or the targets were not recorded."""
     tensors, low = side.tensors(step, replica), side.tensors(step, replica, "low")
-    outputs, targets, losses = (
-        numbered(tensors, kind, name) for kind, name in (("activation", MODEL), ("input", "target"), ("loss", "loss"))
-    )
+    names = ("activation", MODEL), ("input", "target"), ("loss", "loss")
+    outputs, targets, losses = (numbered(tensors, kind, name) for kind, name in names)
     if not losses or len({len(outputs), len(targets), len(losses)}) > 1:
         return None
     value = seen(joined(losses), joined(numbered(low, "loss", "loss")))
@@ -177,11 +178,6 @@ def _factors(loss: LossValue) -> dict[str, float]:
     return factors
 
 
-def _passes(loss: LossValue, settings: Settings) -> Iterable[float]:
-    """Return factors for a loss that is summed or averaged over the micro-batches, and should not be or the reverse."""
-    return dict.fromkeys((1.0, 1 / loss.case.accumulate, float(loss.case.accumulate)))
-
-
 def _axes(loss: LossValue, settings: Settings) -> Iterator[int]:
     """Yield the axes on which the classes may be, judging by the shapes."""
     outputs, target = loss.outputs[0], loss.targets[0]
@@ -196,7 +192,7 @@ def _reduction_traits(over: str) -> tuple[Trait[LossValue], ...]:
         Trait("reduction", "loss.sum", usually(lambda loss: loss.case.loss.reduction, "mean", "sum")),
         Trait("over", over, choices("all", "samples", "features")),
         Trait("scaled", "gradient.double_scaling", times(lambda case: 1 / case.replicas)),
-        Trait("passes", "accumulation.normalisation", _passes),
+        Trait("passes", "accumulation.normalisation", PASSES),
         Trait("factor", "loss.scale", lambda loss, settings: _factors(loss)),
     )
 

@@ -248,10 +248,7 @@ def explained_by_settings(formula: Formula[Updates], reference: Updates, candida
 
 
 def _mixed(mine: Settings, stated: Settings) -> Iterator[Settings]:
-    """Yield settings as the candidate states them, then with ever more of those in which the reference differs.
-
-    Then the same without the momentum of Nesterov that both state, or with it.
-    """
+    """Yield the candidate's settings, with ever more of the reference's; then that again with another `nesterov`."""
     differing = [name for name in stated if stated[name] != mine[name] and name not in (KIND, NESTEROV)]
     for is_nesterov in dict.fromkeys((stated[NESTEROV], mine[NESTEROV], not stated[NESTEROV])):
         for count in range(len(differing) + 1):

@@ -145,11 +145,7 @@ SHARED: Final[tuple[Trait[Updates], ...]] = (
     Trait(
         "decayed", "weight_decay.excludes_bias", choices_if(lambda updates: updates.initial.ndim < 2, "all", "matrices")
     ),
-    Trait(
-        "gradient",
-        SPARSE,
-        lambda updates, _: ("IndexedSlices", "dense") if updates.squares else ("dense",),
-    ),
+    Trait("gradient", SPARSE, lambda updates, _: ("IndexedSlices", "dense") if updates.squares else ("dense",)),
 )
 SGD: Final[tuple[Trait[Updates], ...]] = (
     Trait("momentum_form", "sgd.momentum_form", choices(*DIRECTION)),

@@ -58,10 +58,7 @@ def module_around_functions(
 
 
 def start_of_noise(first: Divergence, noisier: Mapping[str, Sequence[str]]) -> Divergence:
-    """Return the first divergence, moved to where the noise begins, which is noticed only where it is large enough.
-
-    `noisier`: by side, the keys of the tensors that are noisier there, in execution order.
-    """
+    """Return the first divergence, moved to where noise begins: `noisier` has each side's keys in execution order."""
     for tensors in noisier.values():
         if first.step == 0 and keys.key(first.kind, first.name) in tensors:
             kind, name = keys.split(tensors[0])

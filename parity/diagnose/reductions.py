@@ -128,9 +128,9 @@ def _max_norms(reduction: Reduction, settings: Settings) -> Iterator[float]:
                 yield factor * (norm + settings["epsilon"])
 
 
-def times(factor: Callable[[schema.Case], float]) -> Callable[[Any, Settings], Iterable[Any]]:
-    """Return the `values` of a trait that multiplies by 1 or by a factor that depends on the case."""
-    return lambda observation, settings: dict.fromkeys((1.0, float(factor(observation.case))))
+def times(*factors: Callable[[schema.Case], float]) -> Callable[[Any, Settings], Iterable[Any]]:
+    """Return the `values` of a trait that multiplies by 1 or by one of some factors that depend on the case."""
+    return lambda observation, settings: dict.fromkeys((1.0, *(float(factor(observation.case)) for factor in factors)))
 
 
 FACTORS: Final = (

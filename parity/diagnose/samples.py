@@ -71,9 +71,8 @@ def _plan(
 ) -> list[Step]:
     """Return the samples of each step, by replica."""
     case = samples.case
-    drawn = (
-        _epoch(samples, order, 0 if epochs == "the same order in each epoch" else epoch) for epoch in itertools.count()
-    )
+    is_same = epochs == "the same order in each epoch"
+    drawn = (_epoch(samples, order, 0 if is_same else epoch) for epoch in itertools.count())
     if case.distribution.samples_by_rank:
         whole = case.data.batch // case.replicas if kept == WHOLE_BATCHES else 0
         dealer = (

@@ -1,7 +1,4 @@
-"""The updates of a parameter during training, as recorded, and whether settings that explain others explain them.
-
-They are what the formulas of optimizers are held against.
-"""
+"""A parameter's recorded updates, which formulas of optimizers are held against, and whether settings explain them."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,10 +35,7 @@ class Updates(NamedTuple):
 
 
 def observe(side: Side, name: str, replica: int = 0) -> Updates | None:
-    """Return a parameter's updates over the steps whose gradients are all recorded; None if it is not of numbers.
-
-    Steps whose gradients wait for those of a later one make no update, and are not counted.
-    """
+    """Return a parameter's updates over the updating steps with recorded gradients; None if it is not of numbers."""
     initial = side.tensors(None, replica).get(f"parameter/{name}")
     gradients = list(_gradients(side, (f"{name}{keys.APPLIED}", name), replica))  # a step may apply it as it is
     if initial is None or initial.dtype == bool or not gradients:

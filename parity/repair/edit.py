@@ -182,7 +182,8 @@ def with_argument(text: str, key: str, value: Any) -> str | None:
     if key not in {**given.get("kwargs", {}), **given.get("keras_kwargs", {})}:
         return None
     wanted = {**table, "pair": {**given, "keras_kwargs": {**given.get("keras_kwargs", {}), key: value}}}
-    written = f"{key} = {_toml(value)}"
+    number = EXPONENT.sub(r"e\1\2", json.dumps(value, ensure_ascii=False))  # or a boolean, a text, a list of these
+    written = f"{key} = {number}"
     entry = re.compile(rf"(?<![\w.-]){re.escape(key)}\s*=\s*[^,}}#\n]*[^,}}#\s]")
     attempts = [f"{text[: match.start()]}{written}{text[match.end() :]}" for match in entry.finditer(text)]
     attempts.append(re.sub(r"(keras_kwargs\s*=\s*\{)", rf"\g<1> {written},", text, count=1))
@@ -195,11 +196,6 @@ def _parsed(text: str) -> Mapping[str, Any] | None:
     with suppress(tomllib.TOMLDecodeError):
         return tomllib.loads(text.removeprefix("\ufeff"))
     return None
-
-
-def _toml(value: Any) -> str:
-    """Return a number, a boolean, a text or a list of these as TOML."""
-    return EXPONENT.sub(r"e\1\2", json.dumps(value, ensure_ascii=False))
 
 
 def copy_folder(root: Path, folder: Path, changed: Mapping[Path, bytes]) -> None:

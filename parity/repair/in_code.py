@@ -154,10 +154,7 @@ def _templates(cause: Cause, node: ast.AST, source: Source) -> list[tuple[bool, 
 
 
 def _operands(node: ast.AST, source: Source) -> list[tuple[bool, str]]:
-    """Return the names of values in the function around an expression, and whether they are aliases.
-
-    Those come first, then those that stand last before its end.
-    """
+    """Return the names of values around an expression: first aliases (True), then those last before its end."""
     function = source.around(node, Function)
     if function is None or isinstance(function, ast.Lambda):
         return []

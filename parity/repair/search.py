@@ -26,8 +26,6 @@ from parity.runtime.runner import Worker
 MOST_TRIALS = 24  # comparisons; each takes as long as that of the pair
 Identity = tuple[Any, ...]
 Wishes = dict[Edit, list[Cause]]  # edits, each with the causes that it is to remove
-
-
 Key = tuple[str, str]
 Outcome = Literal["accepted", "uncertain", "refused"]
 CLEAN: Final = ("match", "subprecision")
@@ -97,10 +95,7 @@ class State(NamedTuple):
 
 
 class Repairing:
-    """The search for the edits that repair one pair.
-
-    `scratch`: a folder for copies and traces. `varied`: whether the pair is compared also on variations of its inputs.
-    """
+    """The search for the edits that repair a pair, with copies in `scratch`; `varied`: on varied inputs as well."""
 
     def __init__(self, file: PairFile, sides: Sequence[Worker], scratch: Path, varied: bool) -> None:
         self.file, self.sides, self.scratch, self.varied = file, sides, scratch, varied

@@ -106,12 +106,7 @@ def remark(rule: str, level: Level, message: str, source: str) -> Remark:
         path = path.relative_to(Path.cwd())
     uri = path.as_uri() if path.is_absolute() else quote(path.as_posix())
     location = {"artifactLocation": {"uri": uri}, "region": {"startLine": int(line)}}
-    return {
-        "ruleId": rule,
-        "level": level,
-        "message": {"text": message},
-        "locations": [{"physicalLocation": location}],
-    }
+    return {"ruleId": rule, "level": level, "message": {"text": message}, "locations": [{"physicalLocation": location}]}
 
 
 MOST = 50  # rows of a table; a summary may have a megabyte

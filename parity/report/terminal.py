@@ -205,22 +205,17 @@ def _explain(case: CaseResult, console: Console) -> None:
         printed += [against.reason for against in case.against_single.values()]
         if case.reason and case.reason not in printed:
             console.print(f"  {case.reason}")  # not folded: that of an error may end with a command to be copied
-        _causes(case, console)
+        for (name, sides), causes in grouped(case.causes, lambda cause: (cause.id, sides_in_words(cause))).items():
+            where = listed([cause.where for cause in causes], 1)
+            console.fold(f"  cause: {name} at {where}{': ' if sides else ''}{sides}", style="bold")
+            console.fold(f"    {causes[0].evidence}")
+            if causes[0].source not in causes[0].evidence:
+                console.print(f"    keras's is made at {causes[0].source}")
         _repairs(case, console)
         _explain_devices(case, console)
     for finding in words.findings(case):
         console.print()
         console.fold(f"{case.case}: {finding.id} at {finding.where}: {finding.message}")
-
-
-def _causes(case: CaseResult, console: Console) -> None:
-    """Print each cause once, with the values of both sides, its first place, and the number of further places."""
-    for (name, sides), causes in grouped(case.causes, lambda cause: (cause.id, sides_in_words(cause))).items():
-        where = listed([cause.where for cause in causes], 1)
-        console.fold(f"  cause: {name} at {where}{': ' if sides else ''}{sides}", style="bold")
-        console.fold(f"    {causes[0].evidence}")
-        if causes[0].source not in causes[0].evidence:
-            console.print(f"    keras's is made at {causes[0].source}")
 
 
 def _explain_devices(case: CaseResult, console: Console) -> None:

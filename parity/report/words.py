@@ -119,10 +119,7 @@ def _all(number: int) -> str:
 
 
 def sides_of(cause: Cause) -> dict[str, str]:
-    """Return what each side does, by its name; nothing if nothing is known of either.
-
-    A side that has None, as where a limit is off or a default is taken, is told beside the other's value.
-    """
+    """Return what each side does, by name, also a None (limit off, default taken); nothing if both are None."""
     values = cause.sides
     return {side: str(value) for side, value in values.items()} if any(v is not None for v in values.values()) else {}
 
@@ -200,10 +197,7 @@ def remarks(case: CaseResult) -> Iterator[str]:
 
 
 def coverage_lines(case: CaseResult) -> Iterator[str]:
-    """Yield a line that counts the variations, one for each that failed, and one for the coverage of branches.
-
-    The variation that the case's reason names has no line of its own.
-    """
+    """Yield a line for all variations, one for each that failed but the reason's own, and one for the branches."""
     if case.variations:
         yield from _variations(case.variations, case.reason)
     if case.coverage:

@@ -46,9 +46,7 @@ class Recorder:
         summarises: bool = False,
         whole: Collection[str] = (),
     ) -> None:
-        self.folder = folder
-        self.steps = steps
-        self.every = every
+        self.folder, self.steps, self.every = folder, steps, every
         self._kept: int | None = None  # a further step whose state is recorded
         self.micro_batches = micro_batches
         self.summarises, self.whole = summarises, frozenset(whole)
@@ -168,9 +166,8 @@ class Repeat(Recorder):
     """Compares tensors with those that `before` has written; `moved`: by step file, keys and largest difference."""
 
     def __init__(self, before: Recorder) -> None:
-        super().__init__(
-            before.folder, before.steps, before.every, before.micro_batches, before.summarises, before.whole
-        )
+        settings = before.micro_batches, before.summarises, before.whole
+        super().__init__(before.folder, before.steps, before.every, *settings)
         self._before = before
         self._stored: TensorFile | None = None
         self.moved: dict[str, dict[str, float]] = {}

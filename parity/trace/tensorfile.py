@@ -35,10 +35,7 @@ AROUND = 1 << 21
 
 
 def blocks(*arrays: Array, size: int = BLOCK) -> Iterator[tuple[Array, ...]]:
-    """Yield corresponding blocks of `size` elements of arrays of equal shape, flattened in row-major order.
-
-    The pages of a block are released when the next one is requested.
-    """
+    """Yield blocks of `size` elements of arrays of one shape, row-major; the next one releases a block's pages."""
     flat = [array.reshape(-1) for array in arrays]
     for start in range(0, arrays[0].size, size):
         parts = tuple(array[start : start + size] for array in flat)
@@ -107,10 +104,8 @@ class Writer:
     """
 
     def __init__(self, path: Path, room: int) -> None:
-        self.path = path
-        self.room = _padded(room)
+        self.path, self.room, self.end = path, _padded(room), 0
         self.entries: dict[str, Entry] = {}
-        self.end = 0
         self._digest = xxhash.xxh3_128()
         self.file = path.open("wb")
         self.file.seek(8 + self.room)

@@ -54,12 +54,9 @@ class Rule:
     """
 
     def __init__(self, low: str) -> None:
-        self.low = low
-        self.needed = gap(low) - SLACK
-        self.kinks = [0, 0]
-        self.kinks_unseen = False
-        self.excuses = True
-        self.parted = False
+        self.low, self.needed = low, gap(low) - SLACK
+        self.kinks, self.kinks_unseen = [0, 0], False
+        self.excuses, self.parted = True, False
         self._backward = 0.0  # the largest loss or gradient so far
         self._growth = 0.0  # the largest difference of an origin, in units of the witness's there
 

@@ -97,10 +97,8 @@ class Step(NamedTuple):
             # Inputs of equal values may differ in dtype: Keras casts integer ids for an unbuilt Sequential to floats.
             if _class(left) != _class(right) and not (key.startswith("input/") and equal(left, right)):
                 return f"{names[0]} has the dtype {left.dtype}, {names[1]} {right.dtype}"
-        high, low = self.reference_high[key], self.reference_low[key]
-        return (
-            "" if shape(high) == shape(low) else f"the low runs have the shape {shape(low)}, the others {shape(high)}"
-        )
+        high, low = shape(self.reference_high[key]), shape(self.reference_low[key])
+        return "" if high == low else f"the low runs have the shape {low}, the others {high}"
 
 
 class StepTensor(NamedTuple):

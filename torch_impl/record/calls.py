@@ -117,10 +117,7 @@ _GLOBAL = (
 def observed(
     modules: Mapping[str, nn.Module], on_call: Callable[[Call], None], on_return: Callable[[Call, Any], None]
 ) -> ExitStack:
-    """Report every call of these modules, and what it returns, until the returned stack is closed.
-
-    They are reported as the module's own code sees them: after the hooks that were there before.
-    """
+    """Report calls of modules, as their own code sees them, and what they return, until the stack is closed."""
     hooks = ExitStack()
     for path, module in modules.items():
         before, behind = partial(_before, path, on_call), partial(_behind, path, on_return)

@@ -159,10 +159,7 @@ class Masks(Draws):
 def _imported(
     files: Iterable[ModuleType], replaced: dict[str, Callable[..., torch.Tensor]]
 ) -> list[tuple[ModuleType, str, Callable[..., torch.Tensor]]]:
-    """Return (file, name in it, replacement) wherever these files refer to one of the functions.
-
-    What was found is remembered as long as the same files are loaded, which may be thousands.
-    """
+    """Return (file, name in it, replacement) of all references to the functions; remembered for the same files."""
     functions = {id(getattr(nn.functional, name)): name for name in replaced}
     key = frozenset(functions), frozenset((file.__name__, id(file)) for file in files)
     if key not in _references:

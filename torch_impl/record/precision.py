@@ -28,7 +28,6 @@ from torch_impl.record import calls, tree
 # Compute float32 in full: TF32 keeps 10 of its 23 bits, and torch uses it for convolutions on GPUs by default.
 torch.backends.cuda.matmul.allow_tf32 = False
 torch.backends.cudnn.allow_tf32 = False
-
 MIXED = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -39,10 +38,7 @@ def policy(at: str) -> AbstractContextManager[None]:
 
 
 def autocast(at: str, device: str) -> torch.autocast:
-    """Return the autocast context of a forward pass and its loss; it does nothing unless `at` is a half precision.
-
-    As torch's documentation asks, it must not include the backward pass.
-    """
+    """Return autocast's context for forward pass and loss, without backward; off unless `at` is a half precision."""
     return torch.autocast(device, dtype=MIXED.get(at), enabled=at in MIXED)
 
 
@@ -94,10 +90,7 @@ def promote_graph(graph: torch.fx.GraphModule, promotions: list[str]) -> None:
 
 
 def promote_weights(model: nn.Module, at: str) -> list[str]:
-    """Convert parameters and buffers of lower precision to float32, or to float64 if `at` is float64.
-
-    Returns what was converted, by dtype; empty unless `at` is float64.
-    """
+    """Convert narrower weights to float32, or to float64 if `at` is that; return the latter conversions, by dtype."""
     wanted = torch.float64 if at == "float64" else torch.float32
     held: dict[torch.dtype, list[str]] = {}
     with torch.no_grad():
@@ -210,10 +203,7 @@ class _PromotionMode(TorchFunctionMode):
         return self._result(func, name, func(*args, **kwargs), args, kwargs)
 
     def _result(self, func: Any, name: str, result: Any, args: tuple, kwargs: dict) -> Any:
-        """Promote a float32 result that did not come from a float32 input, such as a tensor made from a NumPy array.
-
-        The values stay rounded to float32, which the note says.
-        """
+        """Promote a float32 result of no float32 input, as of a NumPy array; the note says that it stays rounded."""
         if not isinstance(result, torch.Tensor) or result.dtype not in WIDER:
             return result
         if any(isinstance(leaf, torch.Tensor) and leaf.dtype in WIDER for leaf in _flat(args, kwargs)):

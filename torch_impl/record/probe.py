@@ -152,10 +152,7 @@ class Probe:
             self._tensors("activation", call.path or keys.MODEL, outputs)
 
     def _watch_copies(self, replica: nn.Module) -> None:
-        """Record the gradients of a replica that nn.DataParallel has made for this forward pass on this device.
-
-        Its parameters are copies, which their modules hold aside.
-        """
+        """Record the gradients of a replica's parameters: copies, which nn.DataParallel's modules hold aside."""
         for path, module in tree.named(replica).items():
             for part, copy in getattr(module, "_former_parameters", {}).items():
                 if copy.requires_grad:

@@ -106,15 +106,12 @@ class LayoutRecorder(TorchDispatchMode):
                 source = args[0] if func is not torch.ops.aten.copy_.default else args[1]
                 self._transfer("activation", source, results, moved=source)
             else:
-                self._on_compute(results)
+                node = torch._C._current_autograd_node()
+                module = calls.innermost(self._paths) if node is None else node.metadata.get("module")
+                if module:  # ops directly in the outermost module are not compared
+                    seen = self.compute if node is None else self.backward
+                    seen[module].update(self._devices(results))
         return results
-
-    def _on_compute(self, results: Any) -> None:
-        node = torch._C._current_autograd_node()
-        module = calls.innermost(self._paths) if node is None else node.metadata.get("module")
-        if module:  # ops directly in the outermost module are not compared
-            seen = self.compute if node is None else self.backward
-            seen[module].update(self._devices(results))
 
     def _on_communication(self, func: Any, args: tuple) -> None:
         """Count the bytes of a collective, or note a send as a transfer."""
@@ -190,10 +187,7 @@ SPLIT = ("linear1", "linear2")  # in tensor_parallel their inputs are parts, or 
 
 
 class Replicas:
-    """The replicas that this process records.
-
-    In tensor_parallel, rank 0 records what all ranks have in common, and the others only their shards.
-    """
+    """The replicas that this process records; in tensor_parallel, ranks above 0 record only their shards."""
 
     def __init__(self, run: Run, rank: int):
         case, strategy = run.case, run.case.distribution

@@ -1,7 +1,4 @@
-"""Runs one job: trains a built-in case's model (or hands over to a user's pair), and records it.
-
-Also trains such a case as a program that is not recorded.
-"""
+"""Runs one job: trains a built-in case's model (or hands over to a user's pair), recorded or as a plain program."""
 
 import functools
 import importlib
@@ -28,7 +25,6 @@ from torch_impl.record.probe import Probe
 from torch_impl.record.recorders import LayoutRecorder
 
 __all__ = ["NAME", "rank", "run", "versions"]
-
 NAME = "torch"
 
 torch.set_num_threads(threads())

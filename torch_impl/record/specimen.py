@@ -12,10 +12,7 @@ def build(config: schema.Specimen) -> nn.Module:
 
 
 class Specimen(nn.Module):
-    """A chain of convolution, norm, activation, pooling and dense layers.
-
-    Input: (batch, 3, 16, 16); output: (batch, classes).
-    """
+    """A chain of convolution, norm, activation, pooling and dense layers: (batch, 3, 16, 16) to (batch, classes)."""
 
     def __init__(self, classes: int):
         super().__init__()

@@ -16,7 +16,6 @@ from torch_impl.instruments.structure import is_dtensor
 Named = Iterator[tuple[str, np.ndarray]]
 # From canonical names to the parts of each parameter, in the order in which they form the whole.
 Parameters = dict[str, list[nn.Parameter]]
-
 # A BranchedAttention has three projections where nn.MultiheadAttention has one packed parameter.
 BRANCH = re.compile(r"(.*)\.(query|key|value)\.(weight|bias)")
 STATISTICS = ("running_mean", "running_var")

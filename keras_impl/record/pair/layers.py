@@ -230,10 +230,7 @@ class Counterparts:
         return keys.numbered(module, self._passing.before[module] + keys.number(key))
 
     def _given(self, module: str, axes: list[int], call: calls.Call) -> list[Seen]:
-        """Return a layer's inputs in torch's order of arguments; `module` is torch's.
-
-        Inputs whose number of axes or size differs from torch's are left out, but for a part of a batch.
-        """
+        """Return a layer's inputs in torch's order, without those of other axes or sizes; `module` is torch's."""
         expected = self.torch.arguments.get(module, [])
         first = self._passing.inputs[module] * len(expected)
         self._passing.inputs[module] += 1

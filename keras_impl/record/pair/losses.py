@@ -30,10 +30,7 @@ OF_KERAS = ("y_true", "y_pred")  # the first arguments of a loss function that i
 
 
 def probe(outputs: list[tf.Tensor], data: PairData) -> tf.Tensor:
-    """Return the sum over the outputs of mean(output * weights), with fixed random weights.
-
-    Gradients of it depend on every output; it needs no loss or target. Complex numbers count as pairs of real ones.
-    """
+    """Return the sum of each output's mean(output * fixed random weights); complex numbers are pairs of real ones."""
     total = tf.zeros((), keras.config.floatx())
     for number, given in enumerate(outputs):
         output = tf.stack([tf.math.real(given), tf.math.imag(given)], -1) if given.dtype.is_complex else given
@@ -120,10 +117,7 @@ class FirstOutput:
 
 
 def target(pair: Pair, data: PairData, step: int, torch: Survey) -> np.ndarray:
-    """Return a step's target in canonical axis order; one that is not given is drawn for torch's output.
-
-    Raises UsageError if torch's model has no output that could be trained.
-    """
+    """Return a step's target in canonical axes, given or drawn. Raises UsageError if torch has no output to train."""
     trained = torch.rehearsal.trained
     if trained is None and TARGET not in pair.inputs:
         raise UsageError(f"keras={pair.keras}: torch's model returns nothing that a target could be drawn for")

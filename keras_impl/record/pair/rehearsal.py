@@ -66,10 +66,7 @@ class _CountingMasks(OrderedMasks):
 
 
 def _untrained(model: Any) -> dict[str, np.ndarray]:
-    """Return copies of the variables that are neither trained nor running statistics, and of recurrent layers' states.
-
-    Those of a layer that is `stateful` are no variables of its own.
-    """
+    """Return copies of variables neither trained nor statistics, and of the states of stateful recurrent layers."""
     untrained = {
         item.description.name: item.variable
         for item in layers.variables(model)

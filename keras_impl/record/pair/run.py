@@ -1,7 +1,4 @@
-"""One run of a user's model: a forward and a backward pass, or some steps of training; recorded, or as a program.
-
-A recorded run is eager.
-"""
+"""One run of a user's model: a pass forward and back, or some steps of training; recorded eagerly, or as a program."""
 
 import functools
 import itertools
@@ -261,10 +258,7 @@ def _added(function: Callable[[tf.Tensor], tf.Tensor], rows: tf.IndexedSlices) -
 
 
 def program(case: Case, halves: PairContext) -> Program:
-    """Return this side's model with the pair's initial weights, its inputs over and over, and its training.
-
-    Raises UsageError and BackendError.
-    """
+    """Return the model with the pair's weights, its inputs repeated, its training. Raises UsageError, BackendError."""
     pair, data = case.model, PairData(case, halves.search)
     model = ready(case, case.precision, halves.search, data.step(0))
     inputs = build.tensors(pair, data.step(0))

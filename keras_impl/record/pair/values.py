@@ -67,10 +67,7 @@ class Weights:
 
     @classmethod
     def loaded(cls, model: Any, halves: mapping.PairContext, initial: Mapping[str, Floats]) -> Self:
-        """Return the weights of a model, after they are set from torch's values.
-
-        Raises BackendError if one would keep its random initial values.
-        """
+        """Return a model's weights, set to torch's values. Raises BackendError if one would keep its random ones."""
         assert halves.mapping
         own = cls(model, halves.mapping, survey.read(Path(halves.survey)), initial)
         covered = {held.description.name for placed in own.placed for held in placed.held} | own._left_out
@@ -185,10 +182,7 @@ class Weights:
             yield f"{name}.{slot}", value
 
     def _seen(self, name: str, value: Array) -> tuple[str, Value]:
-        """Return kind and value as torch records the weight; a frozen parameter counts as a parameter.
-
-        Where torch has integers, integers are returned, whatever the dtype of Keras's variable.
-        """
+        """Return kind and value as torch records them: a frozen weight as parameter, integers where torch has them."""
         weight = self.torch_weights[name]
         kind = "buffer" if weight.statistic or weight.constant else "parameter"
         integer_type = np.bool_ if weight.dtype == "bool" else np.int64 if "int" in weight.dtype else None

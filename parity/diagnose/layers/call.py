@@ -173,10 +173,7 @@ def constant(value: float, precision: str) -> float:
 def unless_far(
     compute: Callable[[Call, slice, Settings], Array], call: Call, settings: Settings, recorded: Array, few: int = 1
 ) -> Array:
-    """Return a whole output. Raise NotApplicable as soon as its first `few` rows are far from what was recorded.
-
-    `compute`: returns some rows of the output.
-    """
+    """Return a whole output. Raise NotApplicable as soon as its first `few` rows are far from what was recorded."""
     computed, expected = compute(call, slice(few), settings), recorded[:few]
     require(computed.shape == expected.shape, "an output of the recorded shape")
     is_far = np.abs(computed - expected).max(initial=0.0) > FAR * np.abs(expected).max(initial=0.0)

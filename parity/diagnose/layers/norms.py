@@ -1,7 +1,4 @@
-"""Causes in layer norm and group norm: epsilon and its place, the variance, a part left out, the axes.
-
-`batch_norm.py` shares the formula.
-"""
+"""Causes in layer norm and group norm (batch_norm.py shares the formula): epsilon, variance, left-out parts, axes."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -31,9 +28,8 @@ class Moments(NamedTuple):
 def moments(x: Array, axes: Axes) -> Moments:
     """Return the moments over the given axes."""
     mean = x.mean(axes, keepdims=True)
-    return Moments(
-        mean, x - mean, np.square(x - mean).mean(axes, keepdims=True), math.prod(x.shape[axis] for axis in axes)
-    )
+    variance = np.square(x - mean).mean(axes, keepdims=True)
+    return Moments(mean, x - mean, variance, math.prod(x.shape[axis] for axis in axes))
 
 
 def normalised(call: Call, statistics: Moments, shape: Axes, settings: Settings) -> Array:

@@ -26,7 +26,7 @@ Inputs = dict[str, torch.Tensor]
 script.kinds["torch"] = Script
 Parameter = inspect.Parameter
 SINGLE = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
-GATHERING = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+UNNAMED = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD, Parameter.POSITIONAL_ONLY)  # not passed by name
 
 
 def build(pair: Pair, at: str, search: Sequence[str]) -> nn.Module:
@@ -73,10 +73,7 @@ def ready(
 
 
 def call(model: nn.Module, pair: Pair, inputs: Inputs) -> Any:
-    """Return what the model returns for these inputs.
-
-    Raises UsageError if forward does not take them or returns None, and BackendError if it raises.
-    """
+    """Return the model's outputs. Raises UsageError for wrong inputs or no outputs, BackendError if forward raises."""
     args, kwargs = _arguments(model, pair, inputs)
     with user_errors(f"torch={pair.torch}: forward fails"):
         outputs = model(*args, **kwargs)
@@ -120,9 +117,7 @@ def _arguments(model: nn.Module, pair: Pair, inputs: Inputs) -> tuple[list[Any],
     inputs = {name: x for name, x in inputs.items() if pair.inputs[name].only != "keras"}
     given = structure.nested({pair.inputs[name].torch or name: x for name, x in inputs.items()})
     explicit = {pair.inputs[name].torch.partition(".")[0] for name in inputs} - {""}
-    taken = {
-        name for name, parameter in parameters.items() if parameter.kind not in (*GATHERING, Parameter.POSITIONAL_ONLY)
-    }
+    taken = {name for name, parameter in parameters.items() if parameter.kind not in UNNAMED}
     if len(given) > 1 and _takes_one(parameters, given, explicit):
         return structure.as_taken(model.forward, [given], {})
     if not any(parameter.kind == Parameter.VAR_KEYWORD for parameter in parameters.values()):

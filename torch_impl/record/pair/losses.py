@@ -27,10 +27,7 @@ class Scalar(NamedTuple):
 
 
 def probe(outputs: list[torch.Tensor], data: PairData) -> torch.Tensor:
-    """Return the sum over the outputs of mean(output * weights), with fixed random weights.
-
-    Gradients of it depend on every output; it needs no loss or target. Complex numbers count as pairs of real ones.
-    """
+    """Return the sum of each output's mean(output * fixed random weights); complex numbers are pairs of real ones."""
     total = torch.zeros(())
     for number, given in enumerate(outputs):
         output = torch.view_as_real(given.resolve_conj()) if given.is_complex() else given
@@ -41,10 +38,7 @@ def probe(outputs: list[torch.Tensor], data: PairData) -> torch.Tensor:
 
 
 def training(pair: Pair, outputs: Any, data: PairData, step: int, search: list[str]) -> Scalar:
-    """Return the loss of a training step.
-
-    Raises UsageError if no float output or no matching target exists, and BackendError if the user's loss raises.
-    """
+    """Return a step's loss. Raises UsageError if no output or target fits, BackendError if the user's loss raises."""
     train, first = pair.train, _first(pair, outputs)
     assert train
     if first is None:
@@ -82,10 +76,7 @@ def number(value: Any) -> torch.Tensor | None:
 
 
 def _first(pair: Pair, outputs: Any) -> tuple[str, torch.Tensor] | None:
-    """Return the first output that has a gradient, with its key; None if there is none.
-
-    For a built-in cross entropy it has Keras's axis order, in which the classes are last.
-    """
+    """Return the key and the first output with a gradient, its classes last for a built-in cross entropy; or None."""
     # Without numbers that the model returned: `named` has them as tensors, which have no gradient.
     tensor_ids = {id(tensor) for tensor in flat(outputs)}
     for key, output in named(pair, outputs):

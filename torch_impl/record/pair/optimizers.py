@@ -140,8 +140,6 @@ SETTINGS = {
     Adadelta: {"kind": "adadelta", **_read(float, "rho", epsilon="eps")},
     RMSprop: {"kind": "rmsprop", **_read(bool, "centered"), **OUTSIDE, **_read(float, "momentum", rho="alpha")},
 }
-
-
 Gradients = dict[int, torch.Tensor]  # by id(parameter)
 
 
@@ -166,10 +164,7 @@ def leaves(tensors: Iterable[torch.Tensor]) -> set[int]:
 
 
 class Before(NamedTuple):
-    """What came in a step before an optimizer was called.
-
-    How many losses, how often each buffer was written, and by id() the parameters that these losses depend on.
-    """
+    """What came before an optimizer's call: losses, writes by buffer, and by id() the parameters that losses read."""
 
     losses: int
     versions: dict[str, int]

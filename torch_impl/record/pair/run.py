@@ -55,10 +55,7 @@ def run(run: Run) -> Account:
 
 
 def without_fast_paths(model: nn.Module) -> AbstractContextManager[None]:
-    """Return a context in which the model calls its modules one by one.
-
-    The fast path of transformer layers calls none of their inner modules, which would then go unrecorded.
-    """
+    """Return a context without the fast paths of transformer layers, whose inner modules would go unrecorded."""
     # cuDNN's recurrent kernels have no backward pass in inference mode.
     is_recurrent = any(isinstance(module, nn.RNNBase) for module in model.modules())
     kernels = [torch.backends.cudnn.flags(enabled=False, allow_tf32=False)] if is_recurrent else []
@@ -210,10 +207,7 @@ class _Course:
 
 
 def program(case: Case, halves: PairContext) -> Program:
-    """Return this side's model with the pair's initial weights, its inputs over and over, and its training.
-
-    Raises UsageError and BackendError.
-    """
+    """Return the model with the pair's weights, its inputs repeated, its training. Raises UsageError, BackendError."""
     pair, data, device = case.model, PairData(case, halves.search), devices.find(case).logical[0]
     model = ready(case, case.precision, halves.search, device, [])
     values.load(model, survey.Initial(Path(halves.survey)), Path(halves.survey))

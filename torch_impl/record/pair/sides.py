@@ -187,10 +187,7 @@ class Setup:
 
 
 def _inlined(function: Callable[..., Any]) -> AbstractContextManager[Any]:
-    """Return a context in which dynamo traces what a function of torch.nn.functional calls, as it does a user's own.
-
-    By itself it has such a function as one node, which hides the dropout of attention's weights.
-    """
+    """Return a context in which dynamo traces into a function of nn.functional, whose dropout one node would hide."""
     code = function.__code__.replace(co_filename=__file__)
     copied = types.FunctionType(code, function.__globals__, function.__name__, function.__defaults__)
     return mock.patch.object(nn.functional, function.__name__, copied)

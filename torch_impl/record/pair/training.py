@@ -209,10 +209,7 @@ def epsilons(is_held: bool) -> Iterator[set[Optimizer]]:
 
 @contextmanager
 def norms(is_held: bool) -> Iterator[list[float]]:
-    """Let gradients be divided by their norm itself if `is_held`; yield the norms by which they were clipped.
-
-    `clip_grad_norm_` divides by the norm plus ADDED_TO_NORM.
-    """
+    """Let gradients be clipped without ADDED_TO_NORM in the norm if `is_held`; yield the norms that were clipped."""
     clipped: list[float] = []
 
     def scale(clip: Original, parameters: Any, most: float, norm: torch.Tensor, *further: Any) -> None:
