@@ -87,6 +87,10 @@ class Links:
             self._calls[module] = call if is_link else None
         return self._calls[module] is not None
 
+    def end(self) -> None:
+        """Forget what has been returned, which holds the graphs of a step."""
+        self._returned = []
+
     @property
     def parameters(self) -> list[nn.Parameter]:
         """Return the parameters of all modules."""

@@ -174,7 +174,8 @@ class Run(script.Script):
         called = self._model if isinstance(self._model, Chain) else model
         given = self._data.on_call(model, args, kwargs)
         outputs = self.within(call, self._stands_in or called, *given)
-        self.links.note(model, *given, outputs)
+        if self._known is None:
+            self.links.note(model, *given, outputs)
         self._returned(outputs)
         return self._model.taken(model, *given) if isinstance(self._model, Chain) else outputs
 
@@ -198,6 +199,7 @@ class Run(script.Script):
             self.labels = self._data.labels(source.frame())
             self.compared, self.beside.names = self._data.compared, self._data.of_beside
         backward(loss, *args, **kwargs)
+        self.links.end()
         self._is_kept = bool(kwargs.get("retain_graph", len(args) > 1 and args[1]))
         if self._is_kept:  # for a further term of the loss
             self._data.tape.go_on()
