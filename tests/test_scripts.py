@@ -326,6 +326,7 @@ def test_sides_of_a_script():
     ("name", "before", "after", "cause"),
     [
         ("train.py", "lr=args.lr", "lr=2 * args.lr", "sgd.learning_rate"),
+        pytest.param("train_parts.py", "lr=0.2", "lr=0.1", "sgd.learning_rate", marks=SLOW),
         pytest.param("train_teacher.py", "0.75 * soft", "0.5 * soft", "sides.switch", marks=SLOW),
         pytest.param("train_fit.py", "decay_rate=0.5", "decay_rate=0.25", "sides.switch", marks=SLOW),
         pytest.param("train_loop.py", "SGD(0.05)", "SGD(0.05, weight_decay=0.5)", "weight_decay.value", marks=SLOW),

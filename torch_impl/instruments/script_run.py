@@ -1,7 +1,7 @@
 """A user's training script in PyTorch as it runs: where it is suspended, and what its calls are given instead."""
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
@@ -82,6 +82,13 @@ class Run(script.Script):
             self._outside.enter_context(torch.set_grad_enabled(is_differentiated))
             for device in ("cpu", "cuda"):
                 self._outside.enter_context(torch.autocast(device, enabled=False))
+
+    def parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield the parameters of the model, of one that is called part by part those of all parts, by name."""
+        chain = self.links.described(self.fetches.name, self.fetches.number)
+        parts = {f"{name}.": self.fetches.made(number) for name, number in chain.modules.items()} if chain else {}
+        for prefix, part in (parts or {"": self._model}).items():
+            yield from ((f"{prefix}{name}", each) for name, each in part.named_parameters())
 
     def outside(self) -> int:
         """Return how many parameters are trained that no module holds which is called in a first step."""

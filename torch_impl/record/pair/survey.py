@@ -201,7 +201,7 @@ def batches(job: BatchesJob) -> None:
                 arrays |= {f"{name}@{number}": each.detach().cpu().numpy() for name, each in given.items()}
                 masks.on_step()
                 if is_alone and number == job.case.steps - 1:
-                    ends = {name: digest([(name, weights.array(each))]) for name, each in model.named_parameters()}
+                    ends = {name: digest([(name, weights.array(each))]) for name, each in run.parameters()}
     run.close()
     arrays |= {key: each.cpu().numpy() for key, each in run.fetches.arrays()}
     trained = Trained(
