@@ -124,7 +124,10 @@ class Replicas:
         return not (self.sharded and path.rpartition(".")[2] in BETWEEN)
 
     def hand_over(self, number: int, seen: list[Seen], passed: bool = False) -> None:
-        """Record tensors, at once if eager, else by ops on devices that can; those `passed` between layers once."""
+        """Record tensors of a replica: at once if eager, else by ops on the devices from which that is possible.
+
+        Tensors that are `passed` from layer to layer are handed over once, though they may be seen again.
+        """
         if not tf.executing_eagerly():
             for device, group in itertools.groupby(seen, lambda entry: devices.host(entry.tensor.device)):
                 self._hand_over_later(number, device, list(group), passed)
@@ -151,7 +154,10 @@ class Replicas:
         return handed, [entry.tensor for entry, item in zip(seen, handed, strict=True) if not item.is_alias]
 
     def _described(self, number: int, seen: Seen, passed: bool) -> Handed:
-        """Describe a tensor handed over, and remember it: an input recorded in this pass in this form is an alias."""
+        """Return what is said of a tensor that is handed over, and remember it for this forward pass.
+
+        An input that was recorded in this forward pass already, in the same form, is an alias of that record.
+        """
         token, held = id(seen.tensor), self._held[number]
         first = held.get(token) if passed else None
         if first is not None and tf.executing_eagerly() and (number, token) not in self._keys:

@@ -221,7 +221,10 @@ def _first_divergence(first: Divergence | None, layout: LayoutCheck, sides: Side
 def _behind_update(
     first: Divergence | None, update: Divergence | None, answers: list[Answer], sides: Sides
 ) -> Divergence | None:
-    """Return the first update instead, if the optimizer does otherwise, behind a step without recorded parameters."""
+    """Return the first update, where the forward pass differs behind a step whose parameters were not recorded.
+
+    So it is if an optimizer does otherwise with its own gradients.
+    """
     if first is None or update is None or not first.step or first.kind not in gradients.FORWARD_PASS:
         return first
     before = sides.reference.file(first.step - 1, first.replica).recorded

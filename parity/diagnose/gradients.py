@@ -82,7 +82,11 @@ def without_followers(
 
 
 def _vanishes(lacking: Side, having: Side, gradient: Unequal) -> bool:
-    """Return whether modules beside the parameter's pass zeros on the lacking side alone: its gradient is zero then."""
+    """Return whether what passes near a parameter is zero on the lacking side alone, so that its gradient is zero too.
+
+    Near are the modules beside the one that has it: an attention whose mask hides everything gives its projections no
+    gradient, though backward reaches them.
+    """
     scope = gradient.name.rpartition(".")[0].rpartition(".")[0]
     mine, theirs = (each.file(gradient.step, gradient.replica).recorded for each in (lacking, having))
     prefixes = tuple(keys.key(kind, f"{scope}." if scope else "") for kind in FORWARD)

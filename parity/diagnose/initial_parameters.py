@@ -68,7 +68,11 @@ def _origins(start: InitialParameter, settings: Settings) -> Iterator[str]:
 
 
 def _is_unrelated(values: Array, drawn: Array) -> bool:
-    """Return whether values are neither much nearer to drawn ones than chance puts them, nor correlated with them."""
+    """Return whether values have nothing in common with the drawn ones.
+
+    Few lie much nearer to a drawn value than chance would put them, and they are not correlated with the drawn values,
+    as those with something added are.
+    """
     ordered = np.sort(drawn)
     positions = np.searchsorted(ordered, values).clip(1, drawn.size - 1)
     distances = np.minimum(np.abs(values - ordered[positions - 1]), np.abs(values - ordered[positions]))

@@ -197,7 +197,10 @@ def remarks(case: CaseResult) -> Iterator[str]:
 
 
 def coverage_lines(case: CaseResult) -> Iterator[str]:
-    """Yield a line for all variations, one for each that failed but the reason's own, and one for the branches."""
+    """Yield a line that counts the variations, one for each that failed, and one for the coverage of branches.
+
+    The variation that the case's reason names has no line of its own.
+    """
     if case.variations:
         yield from _variations(case.variations, case.reason)
     if case.coverage:

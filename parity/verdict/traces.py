@@ -210,7 +210,10 @@ class _Comparison:
         self._note(tensor, verdict, reason, spread)
 
     def _parted(self, spread: Spread, files: Step) -> bool:
-        """Return whether rounding alone, by the median of this step's gradients, parts the trainings as far."""
+        """Return whether the two trainings have drifted apart by rounding alone, as far as this tensor differs.
+
+        The median of this step's gradients shows the drift; the witness of the tensor itself may be small by luck.
+        """
         if self._drift is None:
             gradients = (key for key in files.reference_high if key.startswith("gradient/"))
             reduced = (key for key in gradients if not key.endswith(keys.LOCAL))
@@ -269,7 +272,10 @@ class _Comparison:
 
 
 def _is_visible(spread: Spread, runs: Runs) -> bool:
-    """Return whether a few elements of summarised tensors differ visibly, which sums of many elements would hide."""
+    """Return whether float32 may see a difference of summaries, because only a few of the elements differ.
+
+    Beside the sums of many elements an element's difference is smaller than beside the elements themselves.
+    """
     left, right = runs.reference_high, runs.candidate_high
     if not isinstance(left, Summary) or not isinstance(right, Summary):
         return False

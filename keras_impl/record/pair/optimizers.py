@@ -113,7 +113,10 @@ def groups(optimizer: Optimizer, parameters: Mapping[str, Any]) -> list[Paramete
 
 
 def rate(optimizer: Optimizer) -> float | None:
-    """Return the next step's learning rate; None if it is no number, or code of the user's, no schedule, gives it."""
+    """Return the learning rate of the next step; None if it is no number, or a function of the user's gives it.
+
+    That may give another at each call. A schedule is a function of the step.
+    """
     given = optimizer._learning_rate
     is_code = callable(given) and not isinstance(given, LearningRateSchedule)
     number = math.nan if is_code else float(np.asarray(optimizer.learning_rate))
@@ -234,7 +237,10 @@ class StepObserver:
         return larger
 
     def _apply(self, apply: Original, optimizer: Any, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
-        """Let an optimizer use gradients; note, in a step of the user's own, those given or accumulated so far."""
+        """Let an optimizer use gradients; note, if the step is the user's own, those that it is given.
+
+        Or those that it has accumulated so far.
+        """
         if not self.is_own:
             apply(optimizer, gradients, variables)
             return

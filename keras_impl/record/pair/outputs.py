@@ -53,7 +53,10 @@ def describe_returned(pair: Pair, outputs: Any) -> returned.Returned:
 
 
 def laid_out(pair: Pair, outputs: Any, layouts: Mapping[str, str] = {}) -> list[Output]:
-    """Return the outputs, by default as `layouts` say. Raises UsageError for no tensor, or a missing named output."""
+    """Return what the model returned, with layouts by key for outputs that the pair's file gives none.
+
+    Raises UsageError if it has no tensor or number, or lacks a named output.
+    """
     if pair.outputs:
         values = [
             (name, returned.chosen("keras", name, spec.keras, outputs, _is_tensor), spec.keras_layout)

@@ -72,7 +72,10 @@ def _relu(call: Call, dropped: bool, function: str, slope: float, cap: float, co
 
 
 def _slopes(call: Call, settings: Settings) -> Iterator[float]:
-    """Yield slopes below zero: none, and the output's; of one held in float32 the decimal that it was written as."""
+    """Yield the slopes below zero to try: none, and the one that the output shows.
+
+    Of one that is held in float32, as TensorFlow holds it, the decimal number is yielded that it was written as.
+    """
     yield 0.0
     below = call.inputs[0] < 0
     for slope in solve.scale(call.inputs[0][below], call.output[below]):
