@@ -491,6 +491,49 @@ for i in range(0, 40, 10):
 """
 
 
+# The nodes of one graph, of which a mask chooses those that are trained on.
+NODES = """
+import numpy as np
+rng = np.random.default_rng(0)
+x, y, train = rng.normal(size=(30, 6)).astype("float32"), rng.integers(0, 3, 30), rng.random(30) < 0.5
+edges = (rng.random((30, 30)) < 0.2).astype("float32")
+"""
+GRAPH = (
+    NODES
+    + """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 8), nn.Linear(8, 3)
+    def forward(self, x, edges):
+        return edges @ self.second(torch.tanh(edges @ self.first(x)))
+net = Net()
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+x, edges, y, train = map(torch.from_numpy, (x, edges, y, train))
+for epoch in range(5):
+    loss = F.cross_entropy(net(x, edges)[train], y[train])
+    opt.zero_grad(); loss.backward(); opt.step()
+"""
+)
+GRAPH_KERAS = (
+    NODES
+    + """
+class Net(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = layers.Dense(8), layers.Dense(3)
+    def call(self, x, edges):
+        return edges @ self.second(tf.tanh(edges @ self.first(x)))
+net, opt = Net(), keras.optimizers.SGD(0.1)
+loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+for epoch in range(5):
+    with tf.GradientTape() as tape:
+        loss = loss_of(y[{mask}], tf.boolean_mask(net(tf.constant(x), tf.constant(edges)), {mask}))
+    opt.apply(tape.gradient(loss, net.trainable_variables), net.trainable_variables)
+"""
+)
+
+
 class Row(NamedTuple):
     """Two scripts, and what is told: the verdict, its causes with the values of both sides, the findings."""
 
@@ -627,6 +670,10 @@ ROWS = {
         PARTS_KERAS.format(share="0.5 * "),
         "diverged",
         [("unknown", None, None)],
+    ),
+    "a graph": Row(GRAPH, GRAPH_KERAS.format(mask="train")),
+    "a graph, trained on the other nodes": Row(
+        GRAPH, GRAPH_KERAS.format(mask="~train"), "diverged", [("unknown", None, None)]
     ),
     "terms": Row(TERMS, TERMS_KERAS),
     "two backward passes": Row(TWICE, TWICE_KERAS.format(share=0.5)),
