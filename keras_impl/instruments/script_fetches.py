@@ -20,7 +20,7 @@ from keras_impl.instruments import source
 from keras_impl.instruments.script_data import Fit, is_array
 from parity.core.patches import around
 from parity.core.script import Sources
-from parity.pairs.script_records import BATCH, GIVEN, INNER, Called, Fetched
+from parity.pairs.script_records import BATCH, GIVEN, INNER, OPTIONS, Called, Fetched
 
 Trained = tuple[Fetched, dict[str, np.ndarray]]  # how a step is trained, with its arrays
 
@@ -182,12 +182,14 @@ class Fetches:
         links, returned = [first], calls.of[first][2][:]
         for layer in further:
             args, kwargs, outputs = calls.of[layer]
-            given = list(filter(is_array, tree.flatten([args, kwargs])))
+            leaves = tree.flatten([args, kwargs])
+            given = list(filter(is_array, leaves))
             are_returned = [any(each is output for output in returned) for each in given]
-            if given and all(are_returned):
+            can_be_told = all(is_array(each) or isinstance(each, OPTIONS) for each in leaves)
+            if given and all(are_returned) and can_be_told:
                 links.append(layer)
                 returned += outputs
-            elif any(each.shape.rank for each in outputs) and not any(are_returned):
+            elif any(each.shape.rank for each in outputs) and (all(are_returned) or not any(are_returned)):
                 return None
         of_step, _ = calls.only(links).described(numbers, [], is_linked=True)
         return replace(of_step, modules=self._numbered(layers))

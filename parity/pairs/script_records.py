@@ -22,6 +22,7 @@ FOLDER, FILE, VALUES, UNLIKE = "scripts", "trained.json", "parity_batches.npz", 
 BATCH, GIVEN, INNER = "batch.", "given.", "inner"
 FIRST = "first."  # before the names of what is in the first samples of a dataset, in its order
 OF_LOSS = "of_loss."  # and a number: what a loss takes, until it has a name
+OPTIONS = (bool, int, float, str, type(None))  # arguments beside tensors that a record can hold
 PART = "part."  # before the name of what a loss takes: the part that it takes of that
 Shapes = dict[str | int, list[int]]  # by key or index
 Batches = Mapping[str, Array]  # by NAME, or NAME@STEP
@@ -123,7 +124,9 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     `targets`: of Keras's `fit`, the key or index of each of several targets. `ends`: digests of the parameters with
     which the steps ended. `sizes`: of the model's weights; `beside`: of PyTorch's, other modules by name that are
     frozen, and parts of Keras's model; `of_beside`: the names of what its loss takes of these; `takes_parts`: whether
-    this takes only parts of its targets.
+    this takes only parts of its targets; `outside`: how many parameters it trains that no module holds. `chain`: the
+    modules, or layers, that its step calls one by one, each with what those before return, and in PyTorch's record
+    `keras_chain`; `is_held`: whether Keras's loop has a target that no loss of Keras's and no dataset gives.
     """
 
     inputs: list[str]

@@ -89,8 +89,9 @@ def _joined(file: PairFile, folder: Path, has_keras: bool) -> PairFile:
     if keras and made and (made.are_made or made.are_alike):
         return _of_batches(file, made, torch, keras.trained, folder)
     of_loss = [each for key, each in torch.arrays.items() if key.startswith(OF_LOSS) and key.endswith("@0")]
-    is_untold = len(of_loss) != 1 or of_loss[0].dtype == bool or (keras is not None and keras.trained.is_held)
-    if shared and of_loss and is_untold:  # which is which in the loop, or which the mask or the target
+    has_mask, is_held = any(each.dtype == bool for each in of_loss), keras is not None and keras.trained.is_held
+    # Which of several is which in the loop is not told, nor which the mask or the target is.
+    if shared and of_loss and (len(of_loss) > 1 or has_mask or is_held):
         return _of_own_data(file, shared, torch, keras, folder)
     try:
         return _of_calls(file, torch, keras, folder)

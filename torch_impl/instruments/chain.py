@@ -13,8 +13,13 @@ from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from parity.core.errors import UsageError
-from parity.pairs.script_records import Called, Fetched, Frozen
+from parity.pairs.script_records import OPTIONS, Called, Fetched, Frozen
 from torch_impl.instruments.script_calls import Copy
+
+
+def tensors(value: Any) -> list[torch.Tensor]:
+    """Return the tensors in a value."""
+    return list(filter(torch.is_tensor, tree_leaves(value)))
 
 
 class Chain(nn.Module):
@@ -45,11 +50,12 @@ class Chain(nn.Module):
 
     def taken(self, part: nn.Module, args: Any, kwargs: Any) -> Any:
         """Return what a part has returned within the whole. Raises UsageError if it is given something else here."""
-        if part is not self.first:
-            both = (tree_leaves([list(each[0]), each[1]]) for each in (self._given(part), (args, kwargs)))
-            if not all(own is given for own, given in zip(*both, strict=True)):
-                name = type(part).__name__
-                raise UsageError(f"{name} is given what the modules before it have returned in the first step alone")
+        expected = [] if part is self.first else list(map(id, tensors(self._given(part))))
+        if expected and expected != list(map(id, tensors((args, kwargs)))):
+            raise UsageError(
+                f"{type(part).__name__} is not given what the modules before it have returned last, as in the first "
+                "step; expected them to be called in turn, or one nn.Module that calls them"
+            )
         return self._returned[part]
 
     def is_linked(self, part: nn.Module) -> bool:
@@ -72,16 +78,18 @@ class Links:
         """Note a call of a module; return whether it is a link, rather than one that the loss calls."""
         if module not in self._calls:
             numbers = {id(each): number for number, each in enumerate(self._returned)}
-            given = [each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
-            is_link = bool(given) and numbers.keys() >= set(map(id, given))
+            given = tensors((args, kwargs))
+            can_be_told = all(isinstance(each, (torch.Tensor, *OPTIONS)) for each in tree_leaves((args, kwargs)))
+            are_returned = [id(each) in numbers for each in given]
+            is_link = bool(given) and all(are_returned) and can_be_told
 
             def noted(value: Any) -> Any:
                 return {"output": numbers[id(value)]} if isinstance(value, torch.Tensor) else value
 
             placed = tree_map(noted, (list(args), kwargs)) if is_link else ([], {})
             call = Called(layer=len(self._calls), args=placed[0], kwargs=placed[1])
-            are_numbers = all(not each.ndim for each in tree_leaves(outputs) if isinstance(each, torch.Tensor))
-            takes_others = not numbers.keys().isdisjoint(map(id, given))  # beside outputs, as a margin the classes
+            are_numbers = all(not each.ndim for each in tensors(outputs))
+            takes_others = any(are_returned) and not all(are_returned)  # as a margin the classes
             self.are_one &= not self._calls or is_link or are_numbers or takes_others
             self._returned += tree_leaves(outputs) if is_link or not self._calls else []
             self._calls[module] = call if is_link else None
@@ -126,7 +134,7 @@ class Beside:
 
     def add(self, value: Any) -> None:
         """Add all tensors in a value."""
-        self.made |= {id(each): each for each in tree_leaves(value) if isinstance(each, torch.Tensor)}
+        self.made |= {id(each): each for each in tensors(value)}
 
     def described(self, number: Callable[[nn.Module], int], copies: Sequence[Copy]) -> dict[str, Frozen]:
         """Return the modules by name, but for copies of the model; `number` returns that of one among all modules."""

@@ -207,6 +207,13 @@ def _outputs(model: Any, fit: Any, is_loop: bool) -> Shapes:
     return {} if is_loop else _of_single(model, fit.x)
 
 
+def _chain_of_step(model: Any, fit: Any, of_step: Any) -> Fetched | None:
+    """Return the layers that a train_step calls one by one, of a model without `call` that is trained on a target."""
+    if not of_step or not is_uncalled(model) or fit.y is None:
+        return None
+    return next((each for each in of_step[0].inner if len(each.calls) > 1), None)
+
+
 def _of_chain(chain: Fetched | None) -> Shapes:
     """Return the shapes of what layers return that are called one by one, but for what others of them are given."""
     returned = chain.returned if chain else []
@@ -231,9 +238,7 @@ def batches(job: BatchesJob) -> None:
             with precision.eagerly():
                 of_step = calls_of_step(model, fit)
         early = run.early()
-        chain = run.chain() if run.is_loop else None
-        if of_step and is_uncalled(model) and fit.y is not None:
-            chain = next((each for each in of_step[0].inner if len(each.calls) > 1), None)
+        chain = run.chain() if run.is_loop else _chain_of_step(model, fit, of_step)
         outputs = _of_chain(chain) or outputs or run.outputs
         fetched, made = of_step or run.fetched() or (None, {})
         arrays = fit.arrays | made
@@ -262,7 +267,7 @@ def batches(job: BatchesJob) -> None:
     write(Path(job.folder), trained, arrays)
 
 
-def _of_single(model: Any, inputs: Any) -> dict[str | int, list[int]]:
+def _of_single(model: Any, inputs: Any) -> Shapes:
     """Return the shape of what a model returns if that is one tensor; nothing if it cannot be called yet."""
     outputs: list[Any] = []
     with contextlib.suppress(Exception), precision.eagerly():
