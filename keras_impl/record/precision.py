@@ -77,7 +77,10 @@ FRAMEWORKS = ("tensorflow", "keras")  # make their arrays of tensors for tensors
 
 @contextmanager
 def promoted(at: str) -> Iterator[list[str]]:
-    """Replace float32 by float64 in the block, if `at` is float64; the list that it yields gets each promotion once."""
+    """Replace float32 by float64 in the block, if `at` is float64; the list that it yields gets each promotion once.
+
+    Else a program that makes float64 its default has float32, so that it has a low run as well.
+    """
     promotions: list[str] = []
 
     def note(what: str, place: str = BUILD) -> None:
@@ -85,13 +88,37 @@ def promoted(at: str) -> Iterator[list[str]]:
         if promotion not in promotions:
             promotions.append(promotion)
 
-    with applied(_patches(note) if at == HIGH else ()):
+    with applied(_patches(note)) if at == HIGH else lowered():
         yield promotions
     # A layer makes its weights at its first call, when it has no path yet. So what was noted under BUILD is dropped if
     # it was noted under a layer as well.
     noted = [promotion.split(": ", 1) for promotion in promotions]
     in_layers = {what for place, what in noted if place != BUILD}
     promotions[:] = [f"{place}: {what}" for place, what in noted if place != BUILD or what not in in_layers]
+
+
+def lowered() -> AbstractContextManager[None]:
+    """Return a context in which a program that makes float64 its default has float32, also of arrays from NumPy."""
+    return applied(_lowering())
+
+
+def _lowering() -> Iterator[Any]:
+    is_wide = False
+
+    def set_low(set_default: Original, value: Any) -> None:
+        nonlocal is_wide
+        is_wide = value == HIGH
+        set_default("float32" if is_wide else value)
+
+    def made_low(make: Original, *args: Any, **kwargs: Any) -> Any:
+        result = make(*args, **kwargs)
+        return CAST(result, tf.float32) if is_wide and getattr(result, "dtype", None) == tf.float64 else result
+
+    for owner, name in product((keras.config, keras.backend, tf.keras.backend), ("set_floatx", "set_dtype_policy")):
+        if hasattr(owner, name):
+            yield around(owner, name, set_low)
+    for owner, names in MAKERS:
+        yield from (around(owner, name, made_low) for name in names)
 
 
 def _patches(note: Callable[[str], None]) -> Iterator[Any]:

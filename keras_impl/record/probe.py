@@ -140,10 +140,15 @@ class Probe:
         return all_reduce(*args)
 
     def _on_call(self, number: int, call: calls.Call) -> None:
-        """Note what a layer is given; of a user's layer, that is known when its outputs are."""
+        """Note what a layer is given; of a user's layer, that is known when its outputs are.
+
+        One that a user's step calls itself, as one of several models, begins a forward pass of its own.
+        """
         self._owner = number
         path = module_path(call.path)
         if self.counterparts:
+            if not calls.running():
+                self.begin_forward()
             return
         if not path:
             self._see(Seen("input", "input", tensor) for tensor in tf.nest.flatten(call.args[0]))

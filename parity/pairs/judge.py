@@ -26,7 +26,7 @@ from parity.pairs.causes.pair_causes import (
 from parity.pairs.causes.training import name_averages, name_fitted, name_waiting, with_changing_buffers
 from parity.pairs.equivalence import describe, recorded_by_both
 from parity.pairs.extent import constants, few, gradients, not_run, note_counterparts, schedules, unused
-from parity.pairs.one_form import as_decayed, in_kerass_order, in_torchs_form
+from parity.pairs.one_form import as_decayed, in_torchs_form, with_calls_alike
 from parity.results import CaseResult, Divergence, Verdict
 from parity.trace import keys
 from parity.trace.keys import MODEL, plain
@@ -50,7 +50,7 @@ def _judged(reference: Trace, candidate: Trace, experiment: Experiment | None = 
     mapping = with_changing_buffers(mapping, reference)
     candidate = in_torchs_form(candidate.replaced(mapping=mapping))
     reference, candidate, traces, examination = _without_what_has_no_counterpart(
-        in_kerass_order(reference, candidate), candidate, pair, experiment
+        *with_calls_alike(reference, candidate), pair, experiment
     )
     result = examination.result
     _say_what_is_compared(result, pair, mapping, traces, candidate.manifest.matching)
@@ -220,10 +220,10 @@ def _is_loss_scaled(examination: Examined, *traces: Trace) -> bool:
 
     Or a step has another number of them, as a sum has that is differentiated term by term.
     """
-    losses = [tensor.step for tensor in examination.unequal if tensor.kind == "loss"]
+    apart = [tensor for tensor in examination.unequal if tensor.verdict == "diverged"]
+    losses = [tensor.step for tensor in apart if tensor.kind == "loss"]
     if not losses or all(trace.manifest.training.returns_loss for trace in traces):
         return False
-    apart = (tensor for tensor in examination.unequal if tensor.step == losses[0] and tensor.verdict == "diverged")
-    before = {tensor.kind for tensor in apart}
+    before = {tensor.kind for tensor in apart if tensor.step == losses[0]}
     counts = {len(trace.of_kind("loss", 0)) for trace in traces}
     return before.isdisjoint(("input", "activation", "gradient")) or len(counts) > 1

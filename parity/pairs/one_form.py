@@ -2,8 +2,8 @@
 
 Calls are numbered as they are made, where a step calls its model several times. One that bootstraps may call its model
 on the next states before it calls it on the states themselves, or behind it: that is no difference of the computation.
-Nor is it that only torch's calls are seen which are not differentiated. What a module is given tells which of its calls
-is which.
+Nor is it that only torch's calls are seen which are not differentiated, or that a GAN's critic is given real samples
+and made ones in two calls or in one. What a module is given tells which of its calls is which.
 
 Of decay that is coupled, an optimizer adds a multiple of the weight to its gradient. A penalty in the loss does the
 same, and so does a training step of the user's own: the gradients that are recorded then differ by that multiple, and
@@ -15,6 +15,7 @@ Where the rate is the same in all steps, both are the same computation: Keras's 
 
 import itertools
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
@@ -27,10 +28,10 @@ from parity.trace.manifest import Change, Tensors, Trace
 from parity.trace.training import ParameterGroup
 from parity.verdict.traces import Unequal
 
-SAME = 1e-9  # relative: what two calls are given is the same, but for rounding
-Order = Mapping[int, int]  # the numbers of Keras's calls by those of torch's; further ones of torch's come last
+SAME = 1e-7  # of the largest: what two calls are given is the same, but for what float32 hides
+Order = Mapping[int, int]  # the numbers of the other side's calls by the own ones; further own ones come last
 Orders = Mapping[str, Order]  # by module
-Calls = dict[str, dict[int, Array | None]]  # what a module is given, by the number of its call
+Calls = dict[str, dict[int, Array]]  # what a module is given, by the number of its call
 ROUNDINGS = 4  # of the multiple, its sum with the gradient, and their difference
 DIGITS = 12  # of a decay
 OUTSIDE = "rate outside"  # torch's form of momentum, as parity.diagnose.optimizer_steps names them
@@ -38,79 +39,129 @@ SIGNS = {"rate inside": 1, "rate inside, negative": -1}
 SLOT = "momentum_buffer"
 
 
-def in_kerass_order(reference: Trace, candidate: Trace) -> Trace:
-    """Return torch's trace with its modules' calls in Keras's order, in each step in which they tell another one."""
-    steps = set(reference.stems("high")).intersection(candidate.stems("high"))
-    orders = {stem: _orders(*(_calls(trace.open("high", stem)) for trace in (reference, candidate))) for stem in steps}
+def with_calls_alike(reference: Trace, candidate: Trace) -> tuple[Trace, Trace]:
+    """Return both traces with torch's calls of modules in Keras's order, in each step in which they tell another one.
+
+    Where one side calls a module with several batches in turn, and the other with all of them, its calls are joined.
+    """
+    reference = _in_order(reference, candidate)
+    return reference, _in_order(candidate, reference, joins_only=True)
+
+
+def _in_order(trace: Trace, other: Trace, joins_only: bool = False) -> Trace:
+    steps = set(trace.stems(HIGH)).intersection(other.stems(HIGH))
+    orders = {stem: _orders(*(_calls(each.open(HIGH, stem)) for each in (trace, other)), joins_only) for stem in steps}
     if not any(orders.values()):
-        return reference
-    listed = reference.manifest.files
-    files = {
-        name: list(_renamed(held, orders.get(name.rpartition("/")[2], {})).values()) for name, held in listed.items()
-    }
+        return trace
+    listed, training = trace.manifest.files, trace.manifest.training
+    files = {name: list(_renamed(held, orders.get(name.rpartition("/")[2], {}))) for name, held in listed.items()}
+    first = _renamed(listed.get(f"{HIGH}/rank-0/{keys.step_file(0)}", ()), orders.get(keys.step_file(0), {}))
+    turns = [
+        replace(turn, calls=[name for name, own in first.items() if not set(turn.calls).isdisjoint(own)])
+        for turn in training.turns
+    ]
 
     def reordered(tensors: Tensors, run: str, stem: str, replica: int) -> Tensors:
-        names = _renamed(tensors, orders.get(stem, {}))
-        return {names[key]: array for key, array in tensors.items()}
+        parts = {name: [tensors[key] for key in own] for name, own in _renamed(tensors, orders.get(stem, {})).items()}
+        return {name: each[0] if len(each) == 1 else np.concatenate(each) for name, each in parts.items()}
 
-    return reference.changed(reordered, files=files)
+    return trace.changed(reordered, files=files, training=replace(training, turns=turns))
 
 
-def _orders(torch: Calls, keras: Calls) -> Orders:
-    """Return the order of each module whose calls in a step have another one in Keras."""
-    shared = [module for module in torch if module in keras and len(torch[module]) > 1]
-    given = {module: _order(torch[module], keras[module]) for module in shared}
-    counts = {module: (len(torch[module]), len(keras[module])) for module in shared}
-    by_counts: dict[tuple[int, int], Order] = {}
-    for module, order in given.items():
-        by_counts.setdefault(counts[module], order or {})
-    orders = {module: given[module] or by_counts[counts[module]] for module in shared}
-    return {module: order for module, order in orders.items() if any(number != own for number, own in order.items())}
+def _orders(ours: Calls, theirs: Calls, joins_only: bool) -> Orders:
+    """Return the order of each module whose calls in a step have another one on the other side."""
+    shared = [module for module in ours if module in theirs]
+    sizes = {module: tuple(tuple(map(_size, side[module].values())) for side in (ours, theirs)) for module in shared}
+    told = {module: _told(ours[module], theirs[module]) for module in shared}
+    by_sizes: dict[Any, Order] = {}
+    for module, order in told.items():
+        if len(order) > len(by_sizes.get(sizes[module], {})):
+            by_sizes[sizes[module]] = order
+    orders = {module: _order(by_sizes.get(sizes[module], {}), ours[module], theirs[module]) for module in shared}
+    return {
+        module: order
+        for module, order in orders.items()
+        if any(number != own for own, number in order.items())
+        and (not joins_only or len(set(order.values())) < len(order))
+    }
 
 
 def _calls(tensors: Tensors) -> Calls:
-    """Return by module what each of its calls is given, by its number; None if that is not recorded."""
+    """Return by module what each of its calls is given, or returns where that is not recorded, by its number."""
     calls: Calls = {}
     for key, array in tensors.items():
         kind, name = keys.split(key)
         if kind in INNER and keys.plain(name) not in keys.MODEL_INPUTS and "@" not in name:
             of_module = calls.setdefault(keys.plain(name), {})
-            of_module[keys.number(name)] = array if kind == "input" else of_module.get(keys.number(name))
+            of_module[keys.number(name)] = array if kind == "input" else of_module.get(keys.number(name), array)
     return calls
 
 
-def _order(torch: Mapping[int, Array | None], keras: Mapping[int, Array | None]) -> Order | None:
-    """Return which of torch's calls is given the same as each of Keras's; None if not all of them tell it."""
+def _size(given: Array) -> int:
+    return len(given) if given.ndim else 0
+
+
+def _told(ours: Mapping[int, Array], theirs: Mapping[int, Array]) -> Order:
+    """Return which of a side's calls is given the same as which of the other's, as far as these tell it.
+
+    Several may together be given what one of the other's is: they follow each other as there.
+    """
     order: dict[int, int] = {}
-    for number, given in keras.items():
-        same = [own for own, array in torch.items() if own not in order and _are_same(array, given)]
-        if not same:
-            return None
-        order[number if number in same else same[0]] = number
-    further = itertools.count(len(keras))
-    return {own: order[own] if own in order else next(further) for own in torch}
+    for number, given in theirs.items():
+        same = [own for own, array in ours.items() if own not in order and _are_same(array, given)]
+        same = [number] if number in same else same[:1] or _parts(ours, given, order)
+        order |= dict.fromkeys(same, number)
+    return order
 
 
-def _are_same(torch: Array | None, keras: Array | None) -> bool:
-    if torch is None or keras is None or torch.shape != keras.shape:
+def _order(told: Order, ours: Collection[int], theirs: Collection[int]) -> Order:
+    """Return the order of all calls: those of which nothing tells it correspond in turn, and further ones come last."""
+    left = (number for number in theirs if number not in told.values())
+    numbers = itertools.chain(left, itertools.count(1 + max(theirs)))
+    return told | {own: next(numbers) for own in ours if own not in told}
+
+
+def _parts(ours: Mapping[int, Array], whole: Array, taken: Collection[int]) -> list[int]:
+    """Return the calls that are given parts of a batch, in their order in it; none if no part tells that they are."""
+    parts: list[int] = []
+    place, are_told = 0, False
+    while place < _size(whole):
+        rest = whole[place:]
+        left = [own for own, array in ours.items() if own not in (*taken, *parts) and 0 < _size(array) <= len(rest)]
+        same = [own for own in left if _are_same(ours[own], rest[: _size(ours[own])])]
+        are_told |= bool(same)
+        if not left:
+            return []
+        parts += (same or left)[:1]
+        place += _size(ours[parts[-1]])
+    return parts if are_told else []
+
+
+def _are_same(ours: Array, theirs: Array) -> bool:
+    if ours.shape != theirs.shape:
         return False
-    return bool(np.allclose(torch, keras, rtol=SAME, atol=0.0, equal_nan=True))
+    atol = SAME * float(np.abs(theirs).max(initial=0.0)) if theirs.dtype.kind == "f" else 0.0
+    return bool(np.allclose(ours, theirs, rtol=0.0, atol=atol, equal_nan=True))
 
 
-def _renamed(listed: Collection[str], orders: Orders) -> dict[str, str]:
-    """Return the keys with other numbers, by the own ones; those of a module that is called less often stay."""
+def _renamed(listed: Collection[str], orders: Orders) -> dict[str, list[str]]:
+    """Return the keys by those with other numbers; those of a module that is called less often stay."""
     parts = {key: keys.split(key) for key in listed}
     called: dict[str, set[int]] = {}
     for kind, name in parts.values():
         if kind in INNER:
             called.setdefault(keys.plain(name), set()).add(keys.number(name))
 
-    def renamed(key: str, kind: str, name: str) -> str:
+    def order_of(kind: str, name: str) -> Order:
         order = orders.get(keys.plain(name), {}) if kind in INNER else {}
-        is_whole = set(order) == called.get(keys.plain(name), set())
-        return keys.key(kind, name.partition("#")[0], order[keys.number(name)]) if order and is_whole else key
+        return order if set(order) == called.get(keys.plain(name), set()) else {}
 
-    return {key: renamed(key, *part) for key, part in parts.items()}
+    renamed: dict[str, dict[int, str]] = {}  # the keys that are joined, by their places
+    for key, (kind, name) in parts.items():
+        order, own = order_of(kind, name), keys.number(name)
+        new = keys.key(kind, keys.numbered(name.partition("#")[0], order[own])) if order else key
+        renamed.setdefault(new, {})[list(order).index(own) if order else 0] = key
+    return {new: [each for _, each in sorted(joined.items())] for new, joined in renamed.items()}
 
 
 def as_decayed(unequal: list[Unequal], reference: Trace, candidate: Trace) -> tuple[Trace, Trace, str] | None:

@@ -71,7 +71,7 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
     for what stays as it is; `returned`: the shapes of what the modules return when they are called first. `is_several`:
     whether there are several modules, or backward passes for a batch; of PyTorch's, `is_random`: whether random numbers
     are drawn for what they are given; of Keras's, `makes_more`: whether a layer is called again, with what is none of
-    the batch. `calls`: of Keras's step, of which a train_step has no more than these and what is returned; `inner`:
+    the batch; of PyTorch's, `parts`: how many DataLoaders a step takes one from. `calls`: of Keras's step, of which a train_step has no more than these and what is returned; `inner`:
     calls of layers within these, the outermost first, each of which may stand in their place.
     """
 
@@ -82,6 +82,7 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
     is_random: bool = False
     is_several: bool = False
     makes_more: bool = False
+    parts: int = 1
     calls: list[Called] = []
     inner: "list[Fetched]" = []
 

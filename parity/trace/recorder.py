@@ -59,7 +59,7 @@ class Recorder:
         self.references: dict[str, list[str]] = {}
         self.summarised: dict[str, dict[str, tuple[int, ...]]] = {}
         self._writer: Writer | None = None
-        self._keys: list[str] = []  # of the current step, in execution order
+        self.keys: list[str] = []  # of the current step, in execution order
         self._repeats: Counter[str] = Counter()
         self._room = 1 << 12
         folder.mkdir(parents=True, exist_ok=True)
@@ -97,7 +97,7 @@ class Recorder:
             self.summarised.setdefault(keys.step_file(self.step), {})[key] = array.shape
             array = summary(array)
         self._writer.add(key, array)
-        self._keys.append(key)
+        self.keys.append(key)
         return key
 
     def is_summarised(self, key: str, array: Array) -> bool:
@@ -109,7 +109,7 @@ class Recorder:
         if self.wants(kind):
             own = self._next_key(kind, name)
             self.aliases.setdefault(keys.step_file(self.step), {})[own] = key
-            self._keys.append(own)
+            self.keys.append(own)
 
     def same(self, kind: str, name: str) -> None:
         """Record a tensor that is bitwise equal to the one that rank 0 stores under this name; replaces `add`."""
@@ -127,7 +127,7 @@ class Recorder:
         self._writer = Writer(self.folder / f"{keys.step_file(self.step)}.safetensors", self._room)
         if (samples := self._drawn()) is not None:
             self._writer.add(keys.key("sample", "indices"), samples)
-            self._keys.append(keys.key("sample", "indices"))
+            self.keys.append(keys.key("sample", "indices"))
         return self._writer
 
     def _drawn(self) -> Indices | None:
@@ -148,10 +148,10 @@ class Recorder:
         if self._writer is not None:
             written = self._writer.close()
             self.digests[keys.step_file(self.step)] = self._writer.digest
-            self.files[keys.step_file(self.step)] = self._keys
+            self.files[keys.step_file(self.step)] = self.keys
             # Estimate the next header: 160 bytes per tensor; a training step has about eight tensors per parameter.
             self._room = max(self._room, 160 * len(written) * (8 if self.step is None else 1))
-            self._writer, self._keys = None, []
+            self._writer, self.keys = None, []
         self._advance()
 
     def _advance(self) -> None:

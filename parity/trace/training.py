@@ -35,11 +35,12 @@ class Turn(msgspec.Struct, frozen=True):
     """An optimizer's turn in a step of several, whose losses depend on what others have updated before in the step.
 
     `names`: the parameters that it updates, and the modules whose buffers have changed since the turn before. `losses`:
-    the numbers of those that were differentiated for it.
+    the numbers of those that were differentiated for it. `calls`: the keys of what modules were given and returned.
     """
 
     names: list[str]
     losses: list[int]
+    calls: list[str] = []
 
 
 class Training(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,9 +68,10 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
     causes_held: list[str] = []  # to what this run was held (config.pair.HELD), for the same reason
 
     def turn(self, kind: str, name: str) -> int:
-        """Return the turn of a loss, a gradient, a buffer or an update, from 1 on; 0 where no update comes before."""
+        """Return the turn of a tensor, from 1 on; 0 where no update comes before."""
         if kind in ("input", "activation"):
-            return 0
+            own = keys.key(kind, name)
+            return next((number for number, turn in enumerate(self.turns, 1) if own in turn.calls), 0)
         owner = name.rpartition(".")[0] if kind == "buffer" else keys.parameter(kind, name)
         loss = keys.number(name) if kind == "loss" else None
         turns = (number for number, turn in enumerate(self.turns, 1) if owner in turn.names or loss in turn.losses)

@@ -30,17 +30,30 @@ LARGER = 2  # times as large as all numbers of the steps
 
 
 class Fetch:
-    """A batch that was taken: its tensors by name, what each module was given first, and how it was trained on."""
+    """A batch that was taken: its tensors by name, what each module was given first, and how it was trained on.
 
-    def __init__(self, number: int, batch: Any, dataset: int, is_unlike: bool) -> None:
-        self.number, self.dataset = number, dataset
-        self.is_unlike = is_unlike  # whether it stands in for another one, with what no step has met
+    `before`: those that were taken from other datasets right before it, for the same step.
+    """
+
+    def __init__(self, number: int, batch: Any, dataset: int, is_unlike: bool, before: "Sequence[Fetch]") -> None:
+        self.number, self.dataset, self.before = number, dataset, before
+        # Whether it stands in for another one, with what no step has met, or one before it does.
+        self.is_unlike = is_unlike or any(each.is_unlike for each in before)
         self.batch = _leaves(batch)
         self.given: dict[nn.Module, Taken] = {}
         self.returned: list[list[int]] = []  # the shapes of what these have returned
         self.backwards = 0
         self.is_random = False  # whether random numbers were drawn before a module was called, and not within one
         self._drawn = torch.get_rng_state()
+
+    @property
+    def is_used(self) -> bool:
+        """Return whether a module was called behind it."""
+        return bool(self.given or self.backwards)
+
+    def last(self, parts: int) -> "list[Fetch]":
+        """Return it behind those that were taken before it, so many in all."""
+        return [*self.before, self][-parts:]
 
     def note(self, module: nn.Module, taken: Taken, returned: Any) -> None:
         """Note a call of a module that is trained."""
@@ -68,7 +81,8 @@ class Fetches:
         self._taken, self.are_all = 0, False  # how many; whether the script has ended
         self._sources, self._first = Sources(), dict[int, Taken]()  # the datasets, and the first samples of each
         self._lengths: dict[int, int] = {}  # how many batches a pass over each of them has
-        self._dataset: int | None = None  # the number of that on which the script trains
+        self._datasets: list[int] = []  # the numbers of those on which the script trains
+        self._given: Mapping[str, torch.Tensor] = {}  # what stands in the place of the batches of a step
         self.seeks_unlike = False  # whether the next batch is to be one that is unlike those before, if there is one
 
     @property
@@ -113,6 +127,11 @@ class Fetches:
         return [each for each in trained if each.dataset == trained[0].dataset]
 
     @property
+    def _parts(self) -> int:
+        """Return how many datasets a step takes a batch from: the first may be looked at before."""
+        return min((1 + len(each.before) for each in self.trained_on()), default=1)
+
+    @property
     def epoch(self) -> int:
         """Return how many batches an epoch has on which the script trains; 0 if that is not known."""
         return next((self._lengths.get(each.dataset, 0) for each in self.trained_on()), 0)
@@ -121,11 +140,12 @@ class Fetches:
         """Return how the script trains on what it takes; None if it does not."""
         if not (fetches := self.trained_on()):
             return None
-        first = fetches[0]
+        first, parts = fetches[0], self._parts
         return Fetched(
-            first=first.number,
+            first=first.last(parts)[0].number,
+            parts=parts,
             modules={self._names[module]: self.number(module) for module in first.given},
-            names=dict.fromkeys(first.batch, ""),
+            names=dict.fromkeys(_named([each.batch for each in first.last(parts)]), ""),
             returned=first.returned,
             is_random=any(each.is_random for each in fetches),
             is_several=any(len(each.given) > 1 or each.backwards > 1 for each in fetches),
@@ -136,16 +156,16 @@ class Fetches:
 
         A batch that is unlike those of the steps comes last.
         """
-        unlike = (each for each in self._all if each.is_unlike and each.backwards)
+        unlike, parts = (each for each in self._all if each.is_unlike and each.backwards), self._parts
         for step, fetch in enumerate((*self.trained_on(), *unlike)):
-            for name, each in fetch.batch.items():
+            for name, each in _named([part.batch for part in fetch.last(parts)]).items():
                 yield f"{BATCH}{name}@{step}", each
             for module, taken in fetch.given.items():
                 prefix = f"{self._names[module]}." if len(fetch.given) > 1 else ""
                 for name, each in taken.items():
                     yield f"{GIVEN}{prefix}{name}@{step}", each
         for fetch in self.trained_on()[:1]:
-            for name, each in self._first[fetch.dataset].items():
+            for name, each in _named([self._first[part.dataset] for part in fetch.last(parts)]).items():
                 yield f"{FIRST}{name}", each
 
     def _on_module(self, init: Callable[..., None], module: nn.Module, *args: Any, **kwargs: Any) -> None:
@@ -166,15 +186,25 @@ class Fetches:
             of_steps = [each.batch for each in self._all if each.dataset == dataset]
             unlike = _unlike(iterator, of_steps) if self.seeks_unlike and of_steps else None
             batch = batch if unlike is None else unlike
-            self._all.append(Fetch(self._taken, batch, dataset, is_unlike=unlike is not None))
+            waiting = [] if self.last is None or self.last.is_used else [*self.last.before, self.last]
+            before = [] if any(each.dataset == dataset for each in waiting) else waiting
+            self._all.append(Fetch(self._taken, batch, dataset, unlike is not None, before))
             self.seeks_unlike &= unlike is None
             return batch
         if self._taken == known.first:
-            self._dataset = dataset
-        if dataset != self._dataset:
+            self._datasets = [dataset]
+        elif dataset not in self._datasets and 0 < len(self._datasets) < known.parts:
+            self._datasets.append(dataset)
+        if dataset not in self._datasets:
             return batch
-        given = self._on_step()
-        return tree_map_with_path(lambda path, leaf: given.get(known.names.get(_name(path), ""), leaf), batch)
+        if (part := self._datasets.index(dataset)) == 0:
+            self._given = self._on_step()
+        prefix = f"{part}." if known.parts > 1 else ""
+
+        def given(path: Any, leaf: Any) -> Any:
+            return self._given.get(known.names.get(f"{prefix}{_name(path)}", ""), leaf)
+
+        return tree_map_with_path(given, batch)
 
 
 class Together(nn.Module):
@@ -244,6 +274,13 @@ def _widens(extent: list[float], sample: torch.Tensor) -> bool:
         extent[:] = min(low, least), max(high, most)
         return True
     return False
+
+
+def _named(parts: Sequence[Taken]) -> Taken:
+    """Return the tensors of a step's batches by their names, behind the number of the batch if there are several."""
+    if len(parts) == 1:
+        return parts[0]
+    return {f"{number}.{name}": each for number, part in enumerate(parts) for name, each in part.items()}
 
 
 def _leaves(batch: Any) -> Taken:

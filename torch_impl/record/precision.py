@@ -10,7 +10,7 @@ as it is.
 import functools
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 from typing import Any
 from unittest import mock
@@ -67,9 +67,12 @@ COMPILED = "CompiledFunctionBackward"
 
 @contextmanager
 def promoted(at: str) -> Iterator[list[str]]:
-    """Replace float32 by float64 in the block, if `at` is float64; the list that it yields gets each promotion once."""
+    """Replace float32 by float64 in the block, if `at` is float64; the list that it yields gets each promotion once.
+
+    Else a program that makes float64 its default has float32, so that it has a low run as well.
+    """
     promotions: list[str] = []
-    with _promoting(promotions) if at == "float64" else nullcontext():
+    with _promoting(promotions) if at == "float64" else lowered():
         yield promotions
 
 
@@ -90,17 +93,44 @@ def promote_graph(graph: torch.fx.GraphModule, promotions: list[str]) -> None:
 
 
 def promote_weights(model: nn.Module, at: str) -> list[str]:
-    """Convert narrower weights to float32, or to float64 if `at` is that; return the latter conversions, by dtype."""
+    """Convert narrower weights to float32, or to float64 if `at` is that; return the latter conversions, by dtype.
+
+    A model of which all weights are float64 has them in float32 otherwise.
+    """
     wanted = torch.float64 if at == "float64" else torch.float32
     held: dict[torch.dtype, list[str]] = {}
+    is_wide = all(each.dtype == torch.float64 for each in model.parameters())
     with torch.no_grad():
         for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-            if (dtype := _wider(tensor.dtype, wanted)) != tensor.dtype:
+            dtype = wanted if is_wide and tensor.dtype == torch.float64 else _wider(tensor.dtype, wanted)
+            if dtype != tensor.dtype:
                 held.setdefault(tensor.dtype, []).append(name)
                 tensor.data = tensor.data.to(dtype)
     more = {dtype: f" and {len(names) - 1} more" if len(names) > 1 else "" for dtype, names in held.items()}
     noted = [f"{names[0]}{more[dtype]}: held in {_text(dtype)}" for dtype, names in held.items()]
     return noted if at == "float64" else []
+
+
+def lowered() -> AbstractContextManager[None]:
+    """Return a context in which a program that makes float64 its default has float32, also of arrays from NumPy."""
+    return applied(_lowering())
+
+
+def _lowering() -> Iterator[AbstractContextManager]:
+    is_wide = False
+
+    def set_default_dtype(default: Callable[[torch.dtype], None], d: torch.dtype) -> None:
+        nonlocal is_wide
+        is_wide = d == torch.float64
+        default(torch.float32 if is_wide else d)
+
+    def from_array(function: Callable[..., torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:
+        tensor = function(*args, **kwargs)
+        return tensor.float() if is_wide and tensor.dtype == torch.float64 else tensor
+
+    yield around(torch, "set_default_dtype", set_default_dtype)
+    for name in ("tensor", "as_tensor", "from_numpy"):
+        yield around(torch, name, from_array)
 
 
 def _wider(dtype: torch.dtype, wanted: torch.dtype) -> torch.dtype:

@@ -230,7 +230,7 @@ def batches(job: BatchesJob) -> None:
     program.begin_anew(job.case.seed)
     keras.utils.set_random_seed(job.case.seed)
     build = program.find("keras", text, job.pair.search)
-    with user_errors(f"keras={text} fails"):
+    with user_errors(f"keras={text} fails"), precision.lowered():
         model = build()
         fit, run, of_step = fits[model], build.__self__, None
         outputs = _outputs(model, fit, run.is_loop)

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Iterator, Set
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import torch
 from msgspec.structs import replace
 from torch import nn
 from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from parity.config.pair import CLIP, EPSILON
 from parity.config.schema import Case
@@ -80,6 +81,7 @@ class _Course:
         self._stepped: set[Optimizer] = set()
         self.masks = setup.masks.holding(self.pair)
         self._passes = 0  # forward passes of the current step
+        self._recorded: dict[Optimizer, int] = {}  # tensors that were recorded in it before an optimizer was called
 
     def run(self) -> None:
         """Run the training and an evaluation; without [train] one inference, and back unless backward = false."""
@@ -159,24 +161,37 @@ class _Course:
 
     def _take_turns(self, step: Step) -> None:
         names = {id(parameter): name for name, parameter in self.model.named_parameters()}
-        turns, earlier, updated, done = list[Turn](), dict[str, int](), set[int](), 0
+        turns, earlier, updated, done, recorded = list[Turn](), dict[str, int](), set[int](), 0, 0
         for optimizer, before in zip(step.rates, step.before, strict=True):
             held = [each for group in optimizer.param_groups for each in group["params"]]
             written = [name for name, count in before.versions.items() if earlier.get(name, count) != count]
             if before.read & updated:
                 of_turn = [names[id(each)] for each in held if id(each) in names]
                 of_turn += [name.rpartition(".")[0] for name in written]
-                turns.append(Turn(of_turn, list(range(done, before.losses))))
+                called = self.recorder.keys[recorded : self._recorded[optimizer]]
+                turns.append(Turn(of_turn, list(range(done, before.losses)), called))
             earlier, updated, done = before.versions, {*updated, *map(id, held)}, before.losses
+            recorded = self._recorded[optimizer]
         self.training = replace(self.training, turns=turns)
 
-    def _observed(self, inputs: list[torch.Tensor]) -> AbstractContextManager[None]:
-        """Return the context in which the forward passes of a step are recorded; the user's own may have several."""
+    @contextmanager
+    def _observed(self, inputs: list[torch.Tensor]) -> Iterator[None]:
+        """Record the forward passes of a step within the block; the user's own may have several."""
         if isinstance(self.recorder, Parts):
             self.recorder.begin()
         self.setup.begin_part(self._passes)
         self._passes += 1
-        return self.probe.forward(inputs, self._record_outputs if self.pair.train.torch_step else None)
+        self._recorded.clear()
+
+        def on_update(optimizer: Optimizer, *_: Any) -> None:
+            self._recorded.setdefault(optimizer, len(self.recorder.keys))
+
+        with ExitStack() as hooks:
+            hooks.callback(register_optimizer_step_pre_hook(on_update).remove)
+            hooks.enter_context(
+                self.probe.forward(inputs, self._record_outputs if self.pair.train.torch_step else None)
+            )
+            yield
 
     def _differentiate(self) -> None:
         """Run a forward pass in inference mode, and the backward pass of a fixed weighted sum of the outputs."""

@@ -194,7 +194,7 @@ def batches(job: BatchesJob) -> None:
     script, masks = program.find("torch", text, job.pair.search), Masks(job.case.seed, 0, ordered=True)
     run, is_alone = script.__self__, job.case.model.keras == UNUSED
     assert isinstance(run, Script)
-    with user_errors(f"torch={text} fails"):
+    with user_errors(f"torch={text} fails"), precision.lowered():
         model = script()
         with masks.drawn(model) if is_alone else nullcontext():  # as it is recorded, to be compared with that
             for number, given in enumerate(run.batches(job.case.steps)):
