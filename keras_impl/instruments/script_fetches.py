@@ -30,12 +30,13 @@ class Calls:
 
     def __init__(self) -> None:
         self.of: dict[Any, tuple[Any, Any, list[Any]]] = {}  # arguments, and the tensors that are returned
-        self.again: list[Any] = []  # the arguments of later calls of these
+        self.again: list[tuple[Any, Any]] = []  # these, with the arguments of later calls
 
     def only(self, layers: Collection[Any]) -> "Calls":
         """Return the calls of some layers."""
         part = Calls()
         part.of = {layer: each for layer, each in self.of.items() if layer in layers}
+        part.again = [each for each in self.again if each[0] in layers]
         return part
 
     def note(self, layer: Any, args: Any, kwargs: Mapping[str, Any], outputs: Any) -> None:
@@ -43,10 +44,10 @@ class Calls:
         returned = [each for each in tree.flatten(outputs) if tf.is_tensor(each)]
         given = {name: each for name, each in kwargs.items() if name != "training"}
         if layer in self.of:
-            self.again.append((args, given))
+            self.again.append((layer, (args, given)))
         self.of.setdefault(layer, (args, given, returned))
 
-    def described(self, numbers: Mapping[Any, int], batch: Any, is_linked: bool = False) -> "Trained":
+    def described(self, numbers: Mapping[Any, int], batch: Fit, is_linked: bool = False) -> "Trained":
         """Return what was called for a batch, given the numbers of the layers, with the arrays of both.
 
         With `is_linked`, what a call returned before is no such array where it is given to another one.
@@ -72,14 +73,21 @@ class Calls:
             Called(layer=numbers[layer], args=noted(args), kwargs=noted(kwargs))
             for layer, (args, kwargs, _) in self.of.items()
         ]
-        of_batch = Fit(batch).inputs
-        again = [each for each in tree.flatten(self.again) if is_array(each)]
-        arrays = {f"{BATCH}{name}": each for name, each in of_batch.items()}
+        again = [each for _, given in self.again for each in tree.flatten(given) if is_array(each)]
+        arrays = {f"{BATCH}{name}": each for name, each in batch.inputs.items()}
         arrays |= {f"{GIVEN}{number}": each for number, each in enumerate(tensors)}
         made = (each for *_, returned in self.of.values() for each in returned)
         returned = [list(each.shape) for number, each in enumerate(made) if number not in linked]
-        makes = not all(any(np.array_equal(each, own) for own in of_batch.values()) for each in again)
-        return Fetched(returned=returned, calls=calls, makes_more=makes), arrays
+        makes = not all(any(np.array_equal(each, own) for own in batch.inputs.values()) for each in again)
+        takes = [self._takes(layer, batch.arrays) for layer in self.of]
+        return Fetched(returned=returned, calls=calls, makes_more=makes, takes=takes), arrays
+
+    def _takes(self, layer: Any, of_batch: Mapping[str, Any]) -> list[str]:
+        """Return what of a batch a layer is given, call by call."""
+        args, kwargs, _ = self.of[layer]
+        later = [given for each, given in self.again if each is layer]
+        given = [each for each in tree.flatten([args, kwargs, later]) if is_array(each)]
+        return [name for each in given for name, own in of_batch.items() if np.array_equal(each, own)]
 
 
 class Fetch(NamedTuple):
@@ -191,14 +199,14 @@ class Fetches:
                 returned += outputs
             elif any(each.shape.rank for each in outputs) and (all(are_returned) or not any(are_returned)):
                 return None
-        of_step, _ = calls.only(links).described(numbers, [], is_linked=True)
+        of_step, _ = calls.only(links).described(numbers, Fit([]), is_linked=True)
         return replace(of_step, modules=self._numbered(layers))
 
     def _of_calls(self, fetch: Fetch, calls: Calls) -> Trained:
         """Return how the step of a batch calls its layers, with its arrays."""
         layers = {self._names[layer]: layer for layer in calls.of}
         numbers = {layer: number for number, layer in enumerate(layers_of(_together(layers)))}
-        of_step, arrays = calls.described(numbers, fetch.batch)
+        of_step, arrays = calls.described(numbers, Fit(fetch.batch))
         is_several = len(layers) > 1 or len(fetch.losses) > 1
         return replace(of_step, first=fetch.number, modules=self._numbered(layers), is_several=is_several), arrays
 

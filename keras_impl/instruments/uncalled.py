@@ -49,7 +49,7 @@ def _each_called(calls: Sequence[Called], model: keras.Model, inputs: Any, train
         args, kwargs = each.given(inputs, returned)
         last = layers[each.layer](*args, **kwargs)
         returned += tree.flatten(last)
-    taken = set().union(*(each.taken for each in calls))
+    taken = set().union(*(each.numbers("output") for each in calls))
     left = [output for number, output in enumerate(returned) if number not in taken]
     return last if len(calls) == 1 else left if len(left) > 1 else left[0]
 
@@ -77,10 +77,10 @@ def calls_of_step(model: Any, fit: Fit) -> Trained:
         model.train_step(given)
     depths = {layer: depths[layer] for layer in depths if layer in recorded}
     first = [layer for layer in depths if not depths[layer]]
-    of_step, arrays = calls.only([model] if model in first else first).described(numbers, fit.x)
+    of_step, arrays = calls.only([model] if model in first else first).described(numbers, fit)
     inner = sorted((layer for layer in depths if depths[layer]), key=lambda layer: depths[layer])[:MOST_INNER]
-    within = [calls.only([layer]).described(numbers, []) for layer in inner]
-    within += [calls.only(first).described(numbers, [], is_linked=True)] if len(first) > 1 else []  # one by one
+    within = [calls.only([layer]).described(numbers, Fit([])) for layer in inner]
+    within += [calls.only(first).described(numbers, Fit([]), is_linked=True)] if len(first) > 1 else []  # one by one
     for number, (_, of_layer) in enumerate(within):
         arrays |= {f"{INNER}{number}.{name.removeprefix(GIVEN)}": array for name, array in of_layer.items()}
     return replace(of_step, inner=[each for each, _ in within]), arrays

@@ -31,7 +31,8 @@ from parity.verdict.traces import Unequal
 SAME = 1e-7  # of the largest: what two calls are given is the same, but for what float32 hides
 Order = Mapping[int, int]  # the numbers of the other side's calls by the own ones; further own ones come last
 Orders = Mapping[str, Order]  # by module
-Calls = dict[str, dict[int, Array]]  # what a module is given, by the number of its call
+OfCalls = dict[str, dict[int, Array]]  # what a module is given and returns, by kind, by the number of its call
+Calls = dict[str, OfCalls]  # by module
 ROUNDINGS = 4  # of the multiple, its sum with the gradient, and their difference
 DIGITS = 12  # of a decay
 OUTSIDE = "rate outside"  # torch's form of momentum, as parity.diagnose.optimizer_steps names them
@@ -50,7 +51,9 @@ def with_calls_alike(reference: Trace, candidate: Trace) -> tuple[Trace, Trace]:
 
 def _in_order(trace: Trace, other: Trace, joins_only: bool = False) -> Trace:
     steps = set(trace.stems(HIGH)).intersection(other.stems(HIGH))
-    orders = {stem: _orders(*(_calls(each.open(HIGH, stem)) for each in (trace, other)), joins_only) for stem in steps}
+    orders = {
+        stem: _orders(_calls(trace.open(HIGH, stem)), _calls(other.open(HIGH, stem)), joins_only) for stem in steps
+    }
     if not any(orders.values()):
         return trace
     listed, training = trace.manifest.files, trace.manifest.training
@@ -70,14 +73,15 @@ def _in_order(trace: Trace, other: Trace, joins_only: bool = False) -> Trace:
 
 def _orders(ours: Calls, theirs: Calls, joins_only: bool) -> Orders:
     """Return the order of each module whose calls in a step have another one on the other side."""
-    shared = [module for module in ours if module in theirs]
-    sizes = {module: tuple(tuple(map(_size, side[module].values())) for side in (ours, theirs)) for module in shared}
-    told = {module: _told(ours[module], theirs[module]) for module in shared}
+    modules = [module for module in ours if module in theirs]
+    shared = {module: each for module in modules if (each := _shared(ours[module], theirs[module]))}
+    sizes = {module: tuple(tuple(map(_size, side.values())) for side in sides) for module, sides in shared.items()}
+    told = {module: _told(*sides) for module, sides in shared.items()}
     by_sizes: dict[Any, Order] = {}
     for module, order in told.items():
         if len(order) > len(by_sizes.get(sizes[module], {})):
             by_sizes[sizes[module]] = order
-    orders = {module: _order(by_sizes.get(sizes[module], {}), ours[module], theirs[module]) for module in shared}
+    orders = {module: _order(by_sizes.get(sizes[module], {}), *sides) for module, sides in shared.items()}
     return {
         module: order
         for module, order in orders.items()
@@ -86,14 +90,23 @@ def _orders(ours: Calls, theirs: Calls, joins_only: bool) -> Orders:
     }
 
 
+def _shared(ours: OfCalls, theirs: OfCalls) -> tuple[dict[int, Array], dict[int, Array]] | None:
+    """Return what each call of a module is given, by its number, or returns where one side does not record the former.
+
+    None if a call is given, or returns, several tensors: their numbers are none of calls.
+    """
+    if any(len(set(map(frozenset, side.values()))) > 1 for side in (ours, theirs)):
+        return None
+    return next(((ours[kind], theirs[kind]) for kind in INNER[::-1] if kind in ours and kind in theirs), None)
+
+
 def _calls(tensors: Tensors) -> Calls:
-    """Return by module what each of its calls is given, or returns where that is not recorded, by its number."""
+    """Return by module what each of its calls is given and returns, by its number."""
     calls: Calls = {}
     for key, array in tensors.items():
         kind, name = keys.split(key)
         if kind in INNER and keys.plain(name) not in keys.MODEL_INPUTS and "@" not in name:
-            of_module = calls.setdefault(keys.plain(name), {})
-            of_module[keys.number(name)] = array if kind == "input" else of_module.get(keys.number(name), array)
+            calls.setdefault(keys.plain(name), {}).setdefault(kind, {})[keys.number(name)] = array
     return calls
 
 
@@ -118,7 +131,7 @@ def _order(told: Order, ours: Collection[int], theirs: Collection[int]) -> Order
     """Return the order of all calls: those of which nothing tells it correspond in turn, and further ones come last."""
     left = (number for number in theirs if number not in told.values())
     numbers = itertools.chain(left, itertools.count(1 + max(theirs)))
-    return told | {own: next(numbers) for own in ours if own not in told}
+    return {**told, **{own: next(numbers) for own in ours if own not in told}}
 
 
 def _parts(ours: Mapping[int, Array], whole: Array, taken: Collection[int]) -> list[int]:

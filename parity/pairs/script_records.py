@@ -38,14 +38,13 @@ class Called(msgspec.Struct, frozen=True, kw_only=True):
     args: list[Any]
     kwargs: dict[str, Any]
 
-    @property
-    def taken(self) -> set[int]:
-        """Return the numbers of the outputs that are given."""
+    def numbers(self, kind: str) -> list[int]:
+        """Return the numbers of the tensors, or outputs, that are given."""
         nested: list[Any] = [self.args, self.kwargs]
         for value in nested:
             nested += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-        outputs = (value.get("output") for value in nested if isinstance(value, dict))
-        return {number for number in outputs if isinstance(number, int)}
+        numbers = (value.get(kind) for value in nested if isinstance(value, dict))
+        return [number for number in numbers if isinstance(number, int)]
 
     def given(self, tensors: Sequence[Any], outputs: Sequence[Any] = ()) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments with these tensors, and what has been returned."""
@@ -68,11 +67,13 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
 
     `first`: the number of the first batch that is trained on, of all that are taken; `modules`: those that are trained,
     by name, with their numbers among all that the script makes; `names`: the pair's inputs by the names in a batch, ""
-    for what stays as it is; `returned`: the shapes of what the modules return when they are called first. `is_several`:
-    whether there are several modules, or backward passes for a batch; of PyTorch's, `is_random`: whether random numbers
-    are drawn for what they are given; of Keras's, `makes_more`: whether a layer is called again, with what is none of
-    the batch; of PyTorch's, `parts`: how many DataLoaders a step takes one from. `calls`: of Keras's step, of which a train_step has no more than these and what is returned; `inner`:
-    calls of layers within these, the outermost first, each of which may stand in their place.
+    for what stays as it is; `returned`: the shapes of what the modules return when they are called first; `takes`: what
+    of the batch each module, or layer that is called, is given in the step, in turn. `is_several`: whether there are
+    several modules, or backward passes for a batch; of PyTorch's, `is_random`: whether random numbers are drawn for
+    what they are given, `parts`: from how many DataLoaders a step takes a batch; of Keras's, `makes_more`: whether a
+    layer is called again, with what is none of the batch. `calls`: of Keras's step, of which a train_step has no more
+    than these and what is returned; `inner`: calls of layers within these, the outermost first, each of which may stand
+    in their place.
     """
 
     first: int = 0
@@ -83,6 +84,7 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
     is_several: bool = False
     makes_more: bool = False
     parts: int = 1
+    takes: list[list[str]] = []
     calls: list[Called] = []
     inner: "list[Fetched]" = []
 

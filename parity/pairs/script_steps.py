@@ -83,20 +83,20 @@ def steps(fetched: Fetched | None, torch: Batches, keras_fetched: Fetched | None
     """
     if not fetched or not keras_fetched or not keras_fetched.calls:
         return None
-    first = {key.removesuffix("@0"): array for key, array in torch.items() if key.endswith("@0")}
+    first = first_step(torch)
     batch, given = _of(first, BATCH), _of(first, GIVEN)
     targets = [name for name in keras if name.partition(".")[0] == TARGET]
     of_batch = _of(keras, BATCH)
     if SAMPLE_WEIGHT in keras:  # all that a train_step takes may be data, and no target
         of_batch |= {name: keras[name] for name in (*targets, SAMPLE_WEIGHT)}
         targets = []
-    taken, chosen = alike(batch, of_batch), _chosen(given, fetched.returned, keras_fetched, keras)
-    if taken is None or chosen is None:
+    if (taken := alike(batch, of_batch)) is None:
+        return None
+    left = [name for name in batch if name not in taken.values()]
+    chosen = _chosen(given, fetched, keras_fetched, keras, taken | dict(zip(targets, left, strict=False)))
+    if chosen is None or len(left) < len(targets):
         return None
     own_fetched, of_step, called = chosen
-    left = [name for name in batch if name not in taken.values()]
-    if len(left) < len(targets):
-        return None
     renamed = {own: f"{OF_BATCH}.{own}" if own else OF_BATCH for own in taken.values()} | dict(
         zip(left, targets, strict=False)
     )
@@ -117,27 +117,46 @@ def steps(fetched: Fetched | None, torch: Batches, keras_fetched: Fetched | None
     joins = {len(each) for each in given.values() if each.ndim}.isdisjoint(len(each) for each in batch.values())
     are_made = fetched.is_several or keras_fetched.is_several or ((fetched.is_random or joins) and makes)
     is_made_before = fetched.is_random and not makes  # Keras's script draws it for its data
-    are_alike = not is_made_before and all(are_data_alike(batch[own], of_batch[key]) for key, own in taken.items())
+    are_alike = not is_made_before and all(
+        are_data_alike(torch[f"{BATCH}{own}@0"], of_batch[key]) for key, own in taken.items()
+    )
     fetched = msgspec.structs.replace(fetched, names={own: renamed.get(own, "") for own in fetched.names})
     return Steps(inputs, arrays, fetched, own_fetched, are_made, are_alike)
 
 
 def _chosen(
-    given: Batches, returned: Sequence[Sequence[int]], fetched: Fetched, keras: Batches
+    given: Batches, fetched: Fetched, keras_fetched: Fetched, keras: Batches, taken: Mapping[str, str]
 ) -> tuple[Fetched, dict[str, Array], dict[str, str]] | None:
     """Return how Keras's script calls the layers that are given what PyTorch's modules are, with tensors and names.
 
-    They return as much as all that are called of what PyTorch's have `returned`, by its shapes.
+    They return as much as all that are called of what PyTorch's have returned, by its shapes.
     """
-    most = _common(returned, fetched.returned)
-    prefixes = (GIVEN, *(f"{INNER}{number}." for number in range(len(fetched.inner))))
-    for each, prefix in zip((fetched, *fetched.inner), prefixes, strict=True):
-        of_step = _of(keras, prefix)
+    most = _common(fetched.returned, keras_fetched.returned)
+    prefixes = (GIVEN, *(f"{INNER}{number}." for number in range(len(keras_fetched.inner))))
+    for each, prefix in zip((keras_fetched, *keras_fetched.inner), prefixes, strict=True):
+        each, of_step = _in_torchs_order(each, _of(keras, prefix), fetched, taken)
         called = alike(given, of_step)
-        if called and len(called) == len(given) and _common(returned, each.returned) >= most:
-            own = {"calls": each.calls, "returned": each.returned, "modules": each.modules or fetched.modules}
-            return msgspec.structs.replace(fetched, **own), of_step, called
+        if called and len(called) == len(given) and _common(fetched.returned, each.returned) >= most:
+            own = {"calls": each.calls, "returned": each.returned, "modules": each.modules or keras_fetched.modules}
+            return msgspec.structs.replace(keras_fetched, **own), of_step, called
     return None
+
+
+def _in_torchs_order(
+    each: Fetched, of_step: dict[str, Array], fetched: Fetched, taken: Mapping[str, str]
+) -> tuple[Fetched, dict[str, Array]]:
+    """Return the calls of layers, and what these are given, in the order of the modules that take the same of a batch.
+
+    Several modules may be alike, as those of two domains are. Where not all tell it, their order stays.
+    """
+    theirs = [[taken.get(name, "") for name in names] for names in each.takes]
+    is_single = len(each.returned) == len(each.calls)
+    if sorted(theirs) != sorted(fetched.takes) or len(set(map(tuple, theirs))) < len(theirs) or not is_single:
+        return each, of_step
+    order = [theirs.index(names) for names in fetched.takes]
+    calls, returned = [each.calls[number] for number in order], [each.returned[number] for number in order]
+    tensors = [f"{number}" for call in calls for number in call.numbers("tensor")]
+    return msgspec.structs.replace(each, calls=calls, returned=returned), {key: of_step[key] for key in tensors}
 
 
 def _common(ours: Sequence[Sequence[int]], theirs: Sequence[Sequence[int]]) -> int:
@@ -207,12 +226,18 @@ def _as(key: str, keras: Array, torch: Array) -> PairInput:
 
 def first_step(arrays: Mapping[str, Array]) -> dict[str, Array]:
     """Return the first step's arrays, without elements if they are rows of ids or have another length later."""
-    lengths: dict[str, set[int]] = {}
+    shapes: dict[str, set[tuple[int, ...]]] = {}
     for key, array in arrays.items():
-        lengths.setdefault(key.partition("@")[0], set()).update(array.shape[1:2])
-    first = {key.removesuffix("@0"): array for key, array in arrays.items() if key.endswith("@0")}
-    ids = {name for name, each in first.items() if each.ndim == 2 and each.dtype.kind in "iu"}
-    return {name: each[:, :0] if name in ids or len(lengths[name]) > 1 else each for name, each in first.items()}
+        shapes.setdefault(key.rpartition("@")[0], set()).add(array.shape)
+
+    def cut(name: str, first: Array) -> Array:
+        sizes = zip(*shapes[name], strict=False)
+        are_ids = first.ndim == 2 and first.dtype.kind in "iu"
+        return first[
+            tuple(slice(0 if axis and (are_ids or len(set(each)) > 1) else None) for axis, each in enumerate(sizes))
+        ]
+
+    return {name: cut(name, each) for key, each in arrays.items() if (name := key.removesuffix("@0")) != key}
 
 
 def layout_of(pair: Pair, name: str, torch: Array, keras: Array) -> str:

@@ -42,6 +42,8 @@ class Fetch:
         self.batch = _leaves(batch)
         self.given: dict[nn.Module, Taken] = {}
         self.returned: list[list[int]] = []  # the shapes of what these have returned
+        # What each of them is given of the batch, call by call: the number of the batch, from the last, and the name.
+        self.takes: dict[nn.Module, list[tuple[int, str]]] = {}
         self.backwards = 0
         self.is_random = False  # whether random numbers were drawn before a module was called, and not within one
         self._drawn = torch.get_rng_state()
@@ -61,6 +63,10 @@ class Fetch:
             self.given[module] = {name: each.detach().clone() for name, each in taken.items()}
             self.returned += [list(each.shape) for each in tree_leaves(returned) if isinstance(each, torch.Tensor)]
         self._drawn = torch.get_rng_state()
+        parts = [(number, part.batch.items()) for number, part in enumerate([self, *self.before[::-1]])]
+        held = [(number, name, own) for number, part in parts for name, own in part]
+        given = [(number, name) for each in taken.values() for number, name, own in held if _are_equal(each, own)]
+        self.takes.setdefault(module, []).extend(given)
 
     def begin(self) -> None:
         """Note that a module is about to be called that is trained."""
@@ -146,6 +152,10 @@ class Fetches:
             parts=parts,
             modules={self._names[module]: self.number(module) for module in first.given},
             names=dict.fromkeys(_named([each.batch for each in first.last(parts)]), ""),
+            takes=[
+                [f"{parts - 1 - number}.{name}" if parts > 1 else name for number, name in first.takes[module]]
+                for module in first.given
+            ],
             returned=first.returned,
             is_random=any(each.is_random for each in fetches),
             is_several=any(len(each.given) > 1 or each.backwards > 1 for each in fetches),
@@ -274,6 +284,10 @@ def _widens(extent: list[float], sample: torch.Tensor) -> bool:
         extent[:] = min(low, least), max(high, most)
         return True
     return False
+
+
+def _are_equal(given: torch.Tensor, own: torch.Tensor) -> bool:
+    return given.shape == own.shape and bool((given == own).all())
 
 
 def _named(parts: Sequence[Taken]) -> Taken:
