@@ -112,11 +112,22 @@ class Fit(NamedTuple):
     def arguments(self, tensors: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments of the model's call, whose tensors these are."""
         if self.calls:
+            tensors = self._as_rows(tensors)
             itself = next((each for each in self.calls if not each.layer), None)
             return itself.given(tensors) if itself else ([list(tensors)], {})
         if self.is_named:
             return [], {**self.options, **self._states_for(len(tensors[0])), **self.structured(tensors)}
         return [self.structured(tensors)], {}
+
+    def _as_rows(self, tensors: Sequence[Any]) -> list[Any]:
+        """Return tensors with one-hot rows in the place of ids that the script gives to its layers so."""
+        classes = {number: size for call in self.calls for number, size in call.classes().items()}
+        return [
+            tf.one_hot(each, classes[number], dtype=keras.config.floatx())
+            if number in classes and each.dtype.is_integer
+            else each
+            for number, each in enumerate(tensors)
+        ]
 
     def _states_for(self, samples: int) -> Mapping[str, Any]:
         """Return the states with which a model begins, of so many samples."""

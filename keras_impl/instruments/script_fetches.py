@@ -20,7 +20,7 @@ from keras_impl.instruments import source
 from keras_impl.instruments.script_data import Fit, is_array
 from parity.core.patches import around
 from parity.core.script import Sources
-from parity.pairs.script_records import BATCH, GIVEN, INNER, OPTIONS, Called, Fetched
+from parity.pairs.script_records import BATCH, GIVEN, INNER, OPTIONS, Called, Fetched, are_rows_of_ids
 
 Trained = tuple[Fetched, dict[str, np.ndarray]]  # how a step is trained, with its arrays
 
@@ -66,8 +66,10 @@ class Calls:
             if (number := next((number for number, each in enumerate(outputs) if each is value), None)) is not None:
                 linked.add(number)
                 return {"output": number}
-            tensors.append(np.asarray(value))
-            return {"tensor": len(tensors) - 1}
+            number = next((number for number, each in enumerate(tensors) if is_linked and each is value), len(tensors))
+            tensors[number:] = tensors[number:] or [value]
+            array = np.asarray(value)
+            return {"tensor": number} | ({"classes": array.shape[-1]} if are_rows_of_ids(array) else {})
 
         calls = [
             Called(layer=numbers[layer], args=noted(args), kwargs=noted(kwargs))
@@ -75,7 +77,7 @@ class Calls:
         ]
         again = [each for _, given in self.again for each in tree.flatten(given) if is_array(each)]
         arrays = {f"{BATCH}{name}": each for name, each in batch.inputs.items()}
-        arrays |= {f"{GIVEN}{number}": each for number, each in enumerate(tensors)}
+        arrays |= {f"{GIVEN}{number}": np.asarray(each) for number, each in enumerate(tensors)}
         made = (each for *_, returned in self.of.values() for each in returned)
         returned = [list(each.shape) for number, each in enumerate(made) if number not in linked]
         makes = not all(any(np.array_equal(each, own) for own in batch.inputs.values()) for each in again)

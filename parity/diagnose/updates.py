@@ -63,7 +63,7 @@ def _settings(side: Side, name: str, steps: int) -> Settings | None:
     settings = next((group.settings for group in training.groups if name in group.parameters), None)
     if training.groups and settings is None and name in side.trace.manifest.layout.parameters:
         settings = {**training.groups[0].settings, "frozen": "parameter and optimizer state"}
-    numbers = _updating(side)[:steps]
+    numbers = _updating(side)  # also where this parameter has fewer gradients: what explains one is asked of others
     by_step = dict(enumerate(training.rates))
     rates = [rate for number in (*numbers, numbers[-1] + 1) if (rate := by_step.get(number)) is not None]
     if settings is None or len(rates) <= steps:

@@ -31,7 +31,8 @@ Batches = Mapping[str, Array]  # by NAME, or NAME@STEP
 class Called(msgspec.Struct, frozen=True, kw_only=True):
     """How a step calls a layer, by its number in the model (0: itself).
 
-    {"tensor": N} is the Nth tensor given, {"output": N} the Nth that the calls before have returned.
+    {"tensor": N} is the Nth tensor given, {"output": N} the Nth that the calls before have returned; with "classes",
+    the former is given as so many numbers for each id of a class.
     """
 
     layer: int
@@ -40,11 +41,18 @@ class Called(msgspec.Struct, frozen=True, kw_only=True):
 
     def numbers(self, kind: str) -> list[int]:
         """Return the numbers of the tensors, or outputs, that are given."""
+        numbers = (value.get(kind) for value in self._nested())
+        return [number for number in numbers if isinstance(number, int)]
+
+    def classes(self) -> dict[int, int]:
+        """Return how many numbers stand for an id, by the number of the tensor that holds ids."""
+        return {value["tensor"]: value["classes"] for value in self._nested() if "classes" in value}
+
+    def _nested(self) -> list[dict[str, Any]]:
         nested: list[Any] = [self.args, self.kwargs]
         for value in nested:
             nested += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-        numbers = (value.get(kind) for value in nested if isinstance(value, dict))
-        return [number for number in numbers if isinstance(number, int)]
+        return [value for value in nested if isinstance(value, dict)]
 
     def given(self, tensors: Sequence[Any], outputs: Sequence[Any] = ()) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments with these tensors, and what has been returned."""
@@ -182,6 +190,12 @@ def shapes_of(outputs: Any, is_tensor: Callable[[Any], bool]) -> Shapes:
     parts = dict(enumerate(outputs)) if isinstance(outputs, (list, tuple)) else outputs
     named = parts if isinstance(parts, dict) else {"": parts}
     return {key: list(each.shape) for key, each in named.items() if is_tensor(each)}
+
+
+def are_rows_of_ids(array: Array) -> bool:
+    """Return whether an array holds one-hot rows."""
+    is_row = array.dtype.kind == "f" and array.ndim > 1 and array.shape[-1] > 1
+    return is_row and bool((array.sum(-1) == 1).all() and np.isin(array, (0, 1)).all())
 
 
 def names_of_steps(keys: Iterable[str]) -> list[str]:

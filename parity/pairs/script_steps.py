@@ -26,6 +26,7 @@ from parity.pairs.script_records import (
     Fetched,
     Shapes,
     Trained,
+    are_rows_of_ids,
 )
 
 SCALE, CLEARLY, FEWEST = 1.5, 6, 8  # of data that is not of one scale: the factor, the certainty, the samples
@@ -215,6 +216,8 @@ def alike(torch: Batches, keras: Batches) -> dict[str, str] | None:
 
 
 def _layout(torch: Array, keras: Array) -> str | None:
+    if torch.dtype.kind in "iu" and are_rows_of_ids(keras):
+        return "" if axes(torch.shape, keras.shape[:-1]) == "" else None
     are_alike = (torch.dtype.kind == "f") == (keras.dtype.kind == "f")
     return axes(torch.shape, keras.shape) if are_alike else None
 

@@ -109,7 +109,8 @@ def _of_batches(file: PairFile, made: Steps, torch: _Ran, keras: Trained, folder
     own = {"fetched": made.fetched, "keras_fetched": made.keras, "beside": beside}
     known = replace(torch.trained, in_evaluation=[], early=None, chain=None, **own)
     (arrays, unlike), inputs = _apart(made.arrays, torch.trained), made.inputs
-    if (target := made.target(torch.arrays)) is not None:  # known for what is said of a loss
+    target = None if TARGET in inputs else made.target(torch.arrays)
+    if target is not None:  # known for what is said of a loss
         inputs = inputs | {TARGET: described(arrays[f"{target}@0"])}
         of_target = [key for key in arrays if key.rpartition("@")[0] == target]
         arrays |= {f"{TARGET}@{key.rpartition('@')[2]}": arrays[key] for key in of_target}
