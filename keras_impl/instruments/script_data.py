@@ -227,6 +227,8 @@ def like(own: Any, array: np.ndarray, samples: int) -> np.ndarray:
     own = np.asarray(own)
     if (ignored := ignored_as(array, own)) is not None:
         array = np.where(array == IGNORED, ignored, array)
+    if array.ndim and array.size % samples and axes(array.shape, own.shape) == "":
+        samples = len(array)  # of another number than the model is given rows, as graphs have nodes
     given, wanted = array.size / samples, own.size / max(len(own) if own.ndim else 1, 1)
     shape, is_whole = (samples, *own.shape[1:]), own.dtype.kind in "iub"
     if given == wanted:

@@ -65,7 +65,8 @@ def _data_apart(pair: Pair, torch: Batches, keras: Batches) -> Iterator[Finding]
     """
     ours, theirs = name_of(pair.torch), name_of(pair.keras)
     lengths = [len(next(each for each in arrays.values() if each.ndim)) for arrays in (torch, keras)]
-    if lengths[0] != lengths[1]:
+    both = ({len(each) for each in arrays.values() if each.ndim} for arrays in (torch, keras))
+    if lengths[0] != lengths[1] and not set.intersection(*both):  # graphs are as many, and not their nodes
         message = f"{ours} trains on batches of {lengths[0]}, {theirs} on batches of {lengths[1]}"
         yield Finding(id="script.batch_size", side="keras", where=theirs, message=message)
     taken = [each for key, each in torch.items() if key.startswith(OF_BATCH)]

@@ -47,6 +47,7 @@ class StepData:
         self._inputs: Given = {}  # what the model is given, by the names of the arguments
         self._loss_inputs: list[torch.Tensor] = []
         self._of_data: set[int] = set()  # by id(): what these are made of, and the model's outputs
+        self._counts: set[int] = set()  # of the samples of what it returns, as of graphs that it is given node by node
 
     @property
     def taken(self) -> dict[str, torch.Tensor]:
@@ -72,7 +73,7 @@ class StepData:
 
     def forget(self) -> None:
         """Forget the calls so far, which were an evaluation."""
-        self._inputs, self._loss_inputs, self.calls, self._of_data = {}, [], [], set()
+        self._inputs, self._loss_inputs, self.calls, self._of_data, self._counts = {}, [], [], set(), set()
 
     def on_call(self, model: nn.Module, args: Any, kwargs: Any) -> Any:
         """Note a call of the model; return its arguments as it is to be given them."""
@@ -92,6 +93,11 @@ class StepData:
         """Note what the model has returned."""
         self.tape.begin(outputs, further=len(self.calls) > 1)
         self._of_data |= set(map(id, outputs))
+        self._counts |= {len(each) for each in outputs if each.dim()}
+
+    def _is_of_samples(self, tensor: torch.Tensor) -> bool:
+        given = next((each.shape[0] for each in self._inputs.values() if each.dim()), 0)
+        return any(count and tensor.numel() % count == 0 for count in (given, *self._counts))
 
     def given(self, args: Any, kwargs: Any) -> Any:
         """Return the arguments of a call of the model with the batch in the place of the script's own tensors."""
@@ -104,10 +110,9 @@ class StepData:
 
     def _for_loss(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return what stands in a loss in place of a tensor of the script's own."""
-        samples = next((each.shape[0] for each in self._inputs.values() if each.dim()), 0)
         is_constant = id(tensor) in self._constants or not tensor.dim() or not tensor.numel()
         is_constant |= self._keeps_data or (bool(self._beside.parts) and id(tensor) in self._beside.made)
-        if is_constant or not samples or tensor.numel() % samples:
+        if is_constant or not self._is_of_samples(tensor):
             return tensor
         inputs = {id(each): name for name, each in self._inputs.items()}
         names = inputs | dict(zip(map(id, self._loss_inputs), self._of_loss, strict=False))
@@ -126,7 +131,7 @@ class StepData:
             if is_part and not source.is_floating_point():
                 self._parts[len(self._loss_inputs)] = tensor
                 is_part = self._takes_parts
-            if not source.dim() or source.numel() % samples or is_part:
+            if not source.dim() or not self._is_of_samples(source) or is_part:
                 source = tensor
             self._of_data |= sources
             self._loss_inputs.append(source)
