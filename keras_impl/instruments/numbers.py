@@ -6,20 +6,27 @@ from typing import Any
 
 import tensorflow as tf
 
-CONSTANT = tf.constant  # as it is where it is not wrapped
+CONSTANT, WHERE = tf.constant, tf.where  # as they are where they are not wrapped
 
 
 def functions() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
     """Yield TensorFlow's mathematical functions under each name that they have in tf.math and in tf itself."""
     known = {id(each): each for each in vars(tf.math).values() if inspect.isfunction(each)}
+    known[id(tf.where)] = tf.where
     for owner in (tf.math, tf):
         yield from ((owner, name, known[id(each)]) for name, each in [*vars(owner).items()] if id(each) in known)
 
 
 def numbers_high(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """Let a function of Python's numbers alone compute in float64: tf.sqrt(8.0) is a float32 otherwise."""
-    has_tensors = any(tf.is_tensor(each) or hasattr(each, "dtype") for each in parts([args, kwargs]))
-    return function(*args, **kwargs) if has_tensors else given_high(function, *args, **kwargs)
+    """Let a function of Python's numbers alone compute in float64: tf.sqrt(8.0) is a float32 otherwise.
+
+    So is, in a graph, a number before a tensor.
+    """
+    given = [tf.as_dtype(each.dtype) for each in parts([args, kwargs]) if hasattr(each, "dtype")]
+    floats = {dtype for dtype in given if dtype.is_floating}
+    is_before = isinstance(next(iter(args[function is WHERE :]), None), float)
+    is_high = is_before and floats == {tf.float64} if floats else not given or function is WHERE
+    return given_high(function, *args, **kwargs) if is_high else function(*args, **kwargs)
 
 
 def given_high(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:

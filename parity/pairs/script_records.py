@@ -48,6 +48,16 @@ class Called(msgspec.Struct, frozen=True, kw_only=True):
         """Return how many numbers stand for an id, by the number of the tensor that holds ids."""
         return {value["tensor"]: value["classes"] for value in self._nested() if "classes" in value}
 
+    def renumbered(self, numbers: Mapping[int, int]) -> "Called":
+        """Return the same call with other numbers of the tensors, by the own ones."""
+        classes = self.classes()
+        placed = [
+            {"tensor": numbers.get(own, own)} | ({"classes": classes[own]} if own in classes else {})
+            for own in range(1 + max(numbers, default=0))
+        ]
+        args, kwargs = self.given(placed)
+        return Called(layer=self.layer, args=args, kwargs=kwargs)
+
     def _nested(self) -> list[dict[str, Any]]:
         nested: list[Any] = [self.args, self.kwargs]
         for value in nested:

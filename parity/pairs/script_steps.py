@@ -156,8 +156,10 @@ def _in_torchs_order(
         return each, of_step
     order = [theirs.index(names) for names in fetched.takes]
     calls, returned = [each.calls[number] for number in order], [each.returned[number] for number in order]
-    tensors = [f"{number}" for call in calls for number in call.numbers("tensor")]
-    return msgspec.structs.replace(each, calls=calls, returned=returned), {key: of_step[key] for key in tensors}
+    tensors = [number for call in calls for number in call.numbers("tensor")]
+    renumbered = [call.renumbered({number: place for place, number in enumerate(tensors)}) for call in calls]
+    in_order = {f"{number}": of_step[f"{number}"] for number in tensors}
+    return msgspec.structs.replace(each, calls=renumbered, returned=returned), in_order
 
 
 def _common(ours: Sequence[Sequence[int]], theirs: Sequence[Sequence[int]]) -> int:

@@ -36,7 +36,7 @@ def tell(result: CaseResult, file: PairFile, folder: Path) -> None:
     result.not_compared += _not_run(file.pair, trained, port)
     result.assumptions += _assumed(file.pair, trained, *arrays)
     result.causes = _with_lost(result.causes, trained, *arrays)
-    apart = list(_data_apart(file.pair, *arrays))
+    apart = list(_data_apart(file.pair, *arrays, begins_with_batch=bool(trained.fetched)))
     if not apart and trained.epoch and port.epoch and trained.epoch != port.epoch:
         ours, theirs = name_of(file.pair.torch), name_of(file.pair.keras)
         message = f"an epoch of {ours} has {count(trained.epoch, 'batch')}, one of {theirs} {port.epoch}"
@@ -57,11 +57,12 @@ def _with_lost(causes: list[Cause], trained: Trained, torch: Batches, keras: Bat
     return [named, *(cause for cause in causes if cause not in unknown)]
 
 
-def _data_apart(pair: Pair, torch: Batches, keras: Batches) -> Iterator[Finding]:
+def _data_apart(pair: Pair, torch: Batches, keras: Batches, begins_with_batch: bool) -> Iterator[Finding]:
     """Yield what the batches of two scripts differ in: their size, and the scale of what models, or losses, are given.
 
     Of another scale is that of which the mean logarithms of the samples' root mean squares are further apart than
-    SCALE, and than CLEARLY times the standard error of their difference. What a step makes of its batch is left out.
+    SCALE, and than CLEARLY times the standard error of their difference. What a step makes of its batch is left out,
+    and what a step that begins with a batch takes for its target is not known.
     """
     ours, theirs = name_of(pair.torch), name_of(pair.keras)
     lengths = [len(next(each for each in arrays.values() if each.ndim)) for arrays in (torch, keras)]
@@ -77,7 +78,7 @@ def _data_apart(pair: Pair, torch: Batches, keras: Batches) -> Iterator[Finding]
         is_made = bool(taken) and not any(np.array_equal(steps[0], each) for each in taken if steps)
         is_other = any(each.dtype.kind != "f" for side in sides for each in side)
         same = [target for target in keras if target.startswith(TARGET) and np.array_equal(own, keras[target])]
-        others = [torch.get(f"{target}@0", own) for target in same]
+        others = [] if begins_with_batch else [torch.get(f"{target}@0", own) for target in same]
         if any(each.size == steps[0].size and (each.ravel() != steps[0].ravel()).any() for each in others if steps):
             message = f"{theirs} gives {name} to its loss as target too, {ours} another tensor"
             yield Finding(id="script.data", side="keras", where=theirs, message=message)
