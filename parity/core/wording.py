@@ -37,6 +37,11 @@ def listed(names: Sequence[str], most: int) -> str:
     return f"{', '.join(names[:most])}{more}"
 
 
+def row(numbers: Sequence[int], most: int = 8) -> str:
+    """Return at most so many numbers in a row: "1 0 2", "0 16 32 48 ..."."""
+    return f"{' '.join(map(str, numbers[:most]))}{' ...' if len(numbers) > most else ''}"
+
+
 def fitted(name: str, width: int) -> str:
     """Return a name, cut off at its beginning if it is too long: a module's path differs most at its end."""
     return name if len(name) <= width else "…" + name[1 - width :]

@@ -36,7 +36,7 @@ def tell(result: CaseResult, file: PairFile, folder: Path) -> None:
     result.not_compared += _not_run(file.pair, trained, port)
     result.assumptions += _assumed(file.pair, trained, *arrays)
     result.causes = _with_lost(result.causes, trained, *arrays)
-    apart = list(_data_apart(file.pair, *arrays, begins_with_batch=bool(trained.fetched)))
+    apart = list(_data_apart(file.pair, bool(trained.fetched), *arrays))
     if not apart and trained.epoch and port.epoch and trained.epoch != port.epoch:
         ours, theirs = name_of(file.pair.torch), name_of(file.pair.keras)
         message = f"an epoch of {ours} has {count(trained.epoch, 'batch')}, one of {theirs} {port.epoch}"
@@ -57,7 +57,7 @@ def _with_lost(causes: list[Cause], trained: Trained, torch: Batches, keras: Bat
     return [named, *(cause for cause in causes if cause not in unknown)]
 
 
-def _data_apart(pair: Pair, torch: Batches, keras: Batches, begins_with_batch: bool) -> Iterator[Finding]:
+def _data_apart(pair: Pair, begins_with_batch: bool, torch: Batches, keras: Batches) -> Iterator[Finding]:
     """Yield what the batches of two scripts differ in: their size, and the scale of what models, or losses, are given.
 
     Of another scale is that of which the mean logarithms of the samples' root mean squares are further apart than

@@ -21,6 +21,11 @@ class Entry(WeightRule, frozen=True):
     keras: list[str]
     by: Literal["rule", "name", "order", "shape", "run"] = "order"
 
+    @property
+    def takes_features_apart(self) -> bool:
+        """Return whether Keras's weight takes its inputs in another order, as behind another flattening."""
+        return "(" in self.rearrange or bool(self.order and not self.each)
+
 
 class Unplaced(msgspec.Struct, frozen=True, kw_only=True):
     """A weight without a counterpart; `candidates` are weights of the other side that it may be, `note` says why."""

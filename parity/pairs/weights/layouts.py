@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from parity.pairs.weights.patterns import MOST, Shape, reshapes, tidy
 from parity.pairs.weights.units import Unit
 from parity.trace.mapping import Entry
@@ -79,6 +81,17 @@ def flattened(text: str, torch: Unit, keras: Unit) -> dict[str, int]:
     """Return the sizes of an image's axes, if the pattern of a matrix splits its inputs, or outputs, into them."""
     image = torch.image or keras.image if "(i " in text else torch.made if text.startswith(MADE) else ()
     return dict(zip(SPACE[len(image) - 1].split(), image[1:], strict=True)) if len(image) > 1 else {}
+
+
+def beside_image(torch: Unit, keras: Unit) -> list[Move]:
+    """Return how a matrix moves whose inputs are a flattened image, channels last in Keras, and something else."""
+    if not torch.part or (torch.family, keras.family) != ("linear", "linear"):
+        return []
+    size, inputs = math.prod(torch.part), torch.weights["weight"].shape[1]
+    image = np.moveaxis(np.arange(size).reshape(torch.part), 0, -1).ravel()
+    rest = inputs - size
+    orders = [*image, *range(size, inputs)], [*range(rest), *(image + rest)]
+    return [{"rearrange": "o i -> i o", "order": [int(number) for number in order]} for order in orders]
 
 
 def made_vector(main: Entry) -> Move | None:

@@ -124,7 +124,8 @@ def _single(torch: Unit, keras: Unit) -> Choices:
     moves = [
         {"rearrange": text, "sizes": layouts.flattened(text, torch, keras)} for text in _patterns_to_try(torch, keras)
     ]
-    main = _fitting([torch.weights["weight"]], [keras.weights["weight"]], [*layouts.turned(torch, keras), *moves])
+    moves = [*layouts.turned(torch, keras), *moves, *layouts.beside_image(torch, keras)]
+    main = _fitting([torch.weights["weight"]], [keras.weights["weight"]], moves)
     roles = [role for role in torch.weights if role != "weight"]
     return [
         [choice, *(entry for role in roles for entry in _other_weight(torch, keras, role, choice))]

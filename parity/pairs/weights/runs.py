@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from parity.core.arrays import Array
 from parity.core.groups import grouped
-from parity.core.wording import agree
+from parity.core.wording import agree, row
 from parity.pairs.activations.counterparts import outputs
 from parity.pairs.activations.matching import outputs_apart
 from parity.pairs.activations.modules import Surveyed
@@ -218,7 +218,7 @@ def _sentence(group: _EqualAmbiguities, harmless: bool | None) -> str:
 def _move(entry: Entry) -> str:
     """Return how an entry moves its weights: a slice is the part of torch's that Keras has."""
     part = f'slice "{entry.slice}"' if entry.slice else ""
-    order = f"parts in the order {' '.join(map(str, entry.order))}" if entry.order else ""
+    order = f"parts in the order {row(entry.order)}" if entry.order else ""
     return ", ".join(filter(None, (part, entry.rearrange, order, entry.each)))
 
 

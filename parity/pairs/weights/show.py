@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from parity.core.groups import grouped
+from parity.core.wording import row
 from parity.pairs.weights.patterns import IDENTITY
 from parity.trace.mapping import Entry, Mapping
 
@@ -96,7 +97,11 @@ def _alike(entries: Iterable[Entry], shapes: dict[str, tuple[int, ...]]) -> list
 
 def _entry(group: _Group) -> Iterator[str]:
     first = group.entries[0]
-    moves = [first.slice and f"slice {first.slice}", first.rearrange, f"order {first.order}" if first.order else ""]
+    moves = [
+        first.slice and f"slice {first.slice}",
+        first.rearrange,
+        f"order {row(first.order)}" if first.order else "",
+    ]
     moves += [first.each and f"each {first.each}", first.combine if first.combine != "join" else ""]
     told = ", ".join(filter(None, moves))
     yield f"{' + '.join(group.shown.torch)}{f': {told}' if told else ''} (by {first.by}){group.numbers}"

@@ -56,7 +56,8 @@ class Unit:
     `chosen` is that part of the label which somebody chose, without the names that a framework counted. `certain`
     says whether the module's kind is sure to be what its name says; `facts` are the module's. `defined` is the number
     of the module in the order of definition. `alias` says that torch ties the weight to another unit's. `image` is the
-    shape, channels first, that torch flattens before the matrix, `made` that which it makes of its outputs; () if none.
+    shape, channels first, that torch flattens before the matrix, `made` that which it makes of its outputs, `part` that
+    which it may flatten to a part of the matrix's inputs; () if none.
     `unused` says that its weights take part in nothing that is compared.
     """
 
@@ -71,6 +72,7 @@ class Unit:
     alias: bool = False
     image: Shape = ()
     made: Shape = ()
+    part: Shape = ()
     unused: bool = False
 
     @property
@@ -186,7 +188,10 @@ def _images(survey: Survey) -> Callable[[Unit], Unit]:
             return replace(unit, image=(channels, *space) if space else ())
         called = survey.called[survey.called.index(unit.module) + 1 :] if unit.module in survey.called else []
         behind = (survey.arguments[path][0] for path in called if path in survey.arguments)
-        return replace(unit, image=_image(before, size), made=_image(behind, weight.shape[0]))
+        image, made = _image(before, size), _image(behind, weight.shape[0])
+        nearest = (seen.shape[1:] for seen in reversed(outputs[: first[unit.module]]) if len(seen.shape) > 2)
+        part = next(nearest, ()) if not image else ()
+        return replace(unit, image=image, made=made, part=part if math.prod(part) < size else ())
 
     return with_images
 
