@@ -533,6 +533,112 @@ for epoch in range(5):
 """
 )
 
+# Two translators and two judges, of whom Keras's code calls the other ones first, and whose batches two loaders give.
+DOMAINS = """
+def net(size):
+    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, size))
+to_b, to_a, of_a, of_b = net(6), net(6), net(1), net(1)
+opt = torch.optim.SGD([*to_b.parameters(), *to_a.parameters()], lr=0.1)
+judging = torch.optim.SGD([*of_a.parameters(), *of_b.parameters()], lr=0.1)
+loaders = [DataLoader(TensorDataset(torch.randn(64, 6)), 16, shuffle=True) for _ in range(2)]
+for (a,), (b,) in zip(*loaders):
+    loss = F.mse_loss(to_a(to_b(a)), a) - of_b(to_b(a)).mean() - of_a(to_a(b)).mean()
+    opt.zero_grad(); loss.backward(); opt.step()
+    loss = of_b(to_b(a).detach()).mean() - of_b(b).mean() + of_a(to_a(b).detach()).mean() - of_a(a).mean()
+    judging.zero_grad(); loss.backward(); judging.step()
+"""
+DOMAINS_KERAS = """
+def net(size):
+    return keras.Sequential([keras.Input((6,)), layers.Dense(8, activation="tanh"), layers.Dense(size)])
+to_b, to_a, of_a, of_b = net(6), net(6), net(1), net(1)
+opt, judging, mean = keras.optimizers.SGD(0.1), keras.optimizers.SGD(0.1), tf.reduce_mean
+both = [tf.data.Dataset.from_tensor_slices(rng.normal(size=(64, 6))).shuffle(64).batch(16) for _ in range(2)]
+for a, b in tf.data.Dataset.zip(tuple(both)):
+    weights = to_b.trainable_variables + to_a.trainable_variables
+    with tf.GradientTape() as tape:
+        loss = mean((to_a(to_b(a)) - a) ** 2) - mean(of_a(to_a(b))) - mean(of_b(to_b(a)))
+    opt.apply(tape.gradient(loss, weights), weights)
+    weights = of_a.trainable_variables + of_b.trainable_variables
+    fake_a, fake_b = to_a(b), to_b(a)
+    with tf.GradientTape() as tape:
+        loss = mean(of_a(fake_a)) - mean(of_a(a)) + mean(of_b(fake_b)) - mean(of_b({real}))
+    judging.apply(tape.gradient(loss, weights), weights)
+"""
+# Batches of graphs, which have other numbers of nodes in both scripts.
+GRAPHS = """
+data = [(torch.randn(3 + i % 5, 4), torch.randn(1)) for i in range(48)]
+def collate(graphs):
+    x, y = zip(*graphs)
+    return torch.cat(x), torch.arange(len(x)).repeat_interleave(torch.tensor(list(map(len, x)))), torch.stack(y)
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 8), nn.Linear(8, 1)
+    def forward(self, x, ids):
+        return self.second(torch.zeros(int(ids.max()) + 1, 8).index_add(0, ids, torch.tanh(self.first(x))))
+net = Net()
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for x, ids, y in DataLoader(data, 12, shuffle=True, collate_fn=collate):
+    loss = F.mse_loss(net(x, ids), y)
+    opt.zero_grad(); loss.backward(); opt.step()
+"""
+GRAPHS_KERAS = """
+def batches():
+    for i in range(4):
+        sizes = 3 + rng.integers(0, 5, 12)
+        x = rng.normal(size=(sizes.sum(), 4)).astype("float32")
+        yield (x, np.repeat(np.arange(12), sizes)), rng.normal(size=(12, 1)).astype("float32")
+class Net(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = layers.Dense(8), layers.Dense(1)
+    def call(self, inputs):
+        x, ids = inputs
+        return self.second(tf.math.unsorted_segment_{how}(tf.tanh(self.first(x)), ids, tf.reduce_max(ids) + 1))
+net = Net()
+net.compile(keras.optimizers.SGD(0.1), "mse")
+ids = tf.TensorSpec((None,), tf.int64)
+form = ((tf.TensorSpec((None, 4)), ids), tf.TensorSpec((None, 1)))
+net.fit(tf.data.Dataset.from_generator(batches, output_signature=form), verbose=0)
+"""
+# A class beside an image: Keras's layers are given one-hot rows, and flatten the image in another order.
+CLASSES = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.enc, self.dec = nn.Conv2d(1, 4, 3, padding=1), nn.Linear(67, 8), nn.Linear(11, 16)
+    def forward(self, x, k):
+        k = F.one_hot(k, 3).to(x.dtype)
+        h = torch.tanh(self.enc(torch.cat([torch.tanh(self.conv(x)).flatten(1), k], 1)))
+        return self.dec(torch.cat([h, k], 1)).view_as(x)
+net = Net()
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for x, k in DataLoader(TensorDataset(torch.randn(64, 1, 4, 4), torch.randint(0, 3, (64,))), 16, shuffle=True):
+    loss = F.mse_loss(net(x, k), x)
+    opt.zero_grad(); loss.backward(); opt.step()
+"""
+CLASSES_KERAS = """
+x, k, h = keras.Input((4, 4, 1)), keras.Input((3,)), keras.Input((8,))
+y = layers.Flatten()(layers.Conv2D(4, 3, padding="same", activation="tanh")(x))
+encoder = keras.Model([x, k], layers.Dense(8, activation="tanh")(layers.Concatenate()([y, k])))
+decoder = keras.Model([h, k], layers.Reshape((4, 4, 1))(layers.Dense(16)(layers.Concatenate()([h, k]))))
+class Net(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.decoder = encoder, decoder
+    def train_step(self, data):
+        x, k = data
+        k = tf.one_hot(k, 3)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((self.decoder([self.encoder([x, k]), {given}]) - x) ** 2)
+        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+        return {{"loss": loss}}
+net = Net()
+net.compile(keras.optimizers.SGD(0.1))
+data = rng.normal(size=(64, 4, 4, 1)), rng.integers(0, 3, 64)
+net.fit(tf.data.Dataset.from_tensor_slices(data).shuffle(64).batch(16), verbose=0)
+"""
+
 
 class Row(NamedTuple):
     """Two scripts, and what is told: the verdict, its causes with the values of both sides, the findings."""
@@ -550,6 +656,21 @@ ELSEWHERE = "equal on your inputs; differs at training on other batches"
 HALF_AS_FAST = "opt.param_groups[0]['lr'] *= 0.5"
 DROPPING = "tf.data.Dataset.from_tensor_slices((x, y)).batch(32, drop_remainder=True)"
 PENALTY = "SHARE * tf.nn.l2_loss(net.layers[0].kernel)"
+MASKED = (
+    "tf.data.Dataset.from_tensor_slices((x, y)).map("
+    "lambda a, b: (tf.where(a > 9, 0.0, tf.cast(a, tf.float32)), b)).batch(32)"
+)
+DECAYLESS = "torch.optim.SGD(net.parameters(), lr=0.1)"
+DECAYED = (
+    "torch.optim.SGD([{'params': net[2].weight, 'weight_decay': 0.01}, "
+    "{'params': [*net[0].parameters(), net[2].bias]}], lr=0.1)"
+)
+L2 = "keras.regularizers.L2(0.005)"
+APART = "loss = tf.reduce_mean(D(fake, training=True)) - tf.reduce_mean(D(real, training=True))"
+TOGETHER = (
+    "judged = D(tf.concat([real, fake], 0), training=True); "
+    "loss = tf.reduce_mean(judged[16:]) - tf.reduce_mean(judged[:16])"
+)
 ROWS = {
     "norms frozen": Row(FROZEN + PLAIN, FROZEN_KERAS.format(training=False)),
     "norms frozen in torch alone": Row(
@@ -690,6 +811,33 @@ ROWS = {
         + BY_HAND.format(samples=64, loss=f"tf.reduce_mean((net(a, training=True) - b) ** 2) + {PENALTY}"),
         "diverged",
         [("code.constant", "as with 0.02", 0.01)],
+    ),
+    "float64 by default": Row(
+        "torch.set_default_dtype(torch.float64)\n" + _torch(), "keras.config.set_floatx('float64')\n" + _fit()
+    ),
+    "a number before a tensor": Row(_torch(), _fit(data=MASKED)),
+    "decay under a schedule": Row(
+        _torch(end=HALF_AS_FAST).replace(DECAYLESS, DECAYED),
+        _fit(fitted=f", callbacks=[{HALVED}]").replace("layers.Dense(1)", f"layers.Dense(1, kernel_regularizer={L2})"),
+        "diverged",
+        [("loss.added", "adds none", "L2")],
+    ),
+    "a critic of both at once": Row(CRITIC, CRITIC_KERAS.replace(APART, TOGETHER)),
+    "a critic of both at once, and of half": Row(
+        CRITIC,
+        CRITIC_KERAS.replace(APART, TOGETHER).replace("D(G(noise", "D(0.5 * G(noise"),
+        "diverged",
+        [("module.scale", 1.0, 0.5)],
+    ),
+    "two domains": Row(DOMAINS, DOMAINS_KERAS.format(real="b")),
+    "two domains, exchanged": Row(DOMAINS, DOMAINS_KERAS.format(real="a"), "diverged", [("unknown", None, None)]),
+    "graphs of other sizes": Row(GRAPHS, GRAPHS_KERAS.format(how="sum")),
+    "graphs of other sizes, averaged": Row(
+        GRAPHS, GRAPHS_KERAS.format(how="mean"), "diverged", [("unknown", None, None)]
+    ),
+    "a class beside an image": Row(CLASSES, CLASSES_KERAS.format(given="k")),
+    "a class beside an image, forgotten": Row(
+        CLASSES, CLASSES_KERAS.format(given="0 * k"), "diverged", [("unknown", None, None)]
     ),
 }
 SAMPLE = ("norms frozen in torch alone", "a fixed divisor", "two towers", "no lengths")
