@@ -1,4 +1,4 @@
-"""Python's numbers, which TensorFlow makes float32 whatever Keras's floats are, given to it as float64."""
+"""TensorFlow's functions that make tensors, and Python's numbers, which it makes float32 whatever Keras's are."""
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -6,6 +6,13 @@ from typing import Any
 
 import tensorflow as tf
 
+# Functions that make a tensor of a requested dtype, or by default of float32.
+MAKERS: tuple[tuple[Any, tuple[str, ...]], ...] = (
+    (tf, ("cast", "saturate_cast", "constant", "convert_to_tensor", "zeros", "ones", "range", "eye", "one_hot")),
+    (tf, ("zeros_like", "ones_like", "sequence_mask", "map_fn")),
+    (tf.dtypes, ("cast", "saturate_cast")),
+    (tf.linalg, ("eye",)),
+)
 CONSTANT, WHERE = tf.constant, tf.where  # as they are where they are not wrapped
 
 

@@ -16,7 +16,7 @@ from keras_impl.instruments.script_data import OF_LOSS, is_array, is_of_whole, i
 from parity.config.pair import SAMPLE_WEIGHT, TARGET
 from parity.core.errors import UsageError
 from parity.core.patches import Original, around
-from parity.pairs.script_records import counted
+from parity.pairs.script_names import counted
 from parity.pairs.script_steps import are_data_alike
 
 OF_KERAS = ("y_true", "y_pred")  # the first arguments of Keras's own loss functions

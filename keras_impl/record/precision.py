@@ -25,8 +25,8 @@ from keras.src.backend.tensorflow import nn
 from keras.src.dtype_policies.dtype_policy import DTypePolicy
 from tensorflow.python.ops import ctc_ops
 
-from keras_impl.instruments.numbers import CONSTANT, functions, given_high, numbers_high, parts
-from keras_impl.record import calls
+from keras_impl.instruments.numbers import CONSTANT, MAKERS, functions, given_high, numbers_high, parts
+from keras_impl.record import calls, lowered
 from parity.core.ownership import stack
 from parity.core.patches import Original, applied, around, setting, wrapping
 from parity.core.precision import HIGH
@@ -60,13 +60,6 @@ def eagerly(on: bool = True) -> AbstractContextManager[None]:
 
 ROUNDED = 2.0**-20  # so far from 1 a sum may be that is 1 in float32
 BUILD = "build"
-# Functions that make a tensor of a requested dtype, or by default of float32.
-MAKERS: tuple[tuple[Any, tuple[str, ...]], ...] = (
-    (tf, ("cast", "saturate_cast", "constant", "convert_to_tensor", "zeros", "ones", "range", "eye", "one_hot")),
-    (tf, ("zeros_like", "ones_like", "sequence_mask", "map_fn")),
-    (tf.dtypes, ("cast", "saturate_cast")),
-    (tf.linalg, ("eye",)),
-)
 DRAWS = ("normal", "uniform", "truncated_normal", "gamma", "poisson")
 FILLED = ((tf, "fill"), (tf, "linspace"))  # they take the dtype from a Python float, which TensorFlow makes a float32
 CAST, BITCAST = tf.cast, tf.bitcast  # the originals, for use within the wrappers
@@ -88,37 +81,13 @@ def promoted(at: str) -> Iterator[list[str]]:
         if promotion not in promotions:
             promotions.append(promotion)
 
-    with applied(_patches(note)) if at == HIGH else lowered():
+    with applied(_patches(note)) if at == HIGH else lowered.defaults():
         yield promotions
     # A layer makes its weights at its first call, when it has no path yet. So what was noted under BUILD is dropped if
     # it was noted under a layer as well.
     noted = [promotion.split(": ", 1) for promotion in promotions]
     in_layers = {what for place, what in noted if place != BUILD}
     promotions[:] = [f"{place}: {what}" for place, what in noted if place != BUILD or what not in in_layers]
-
-
-def lowered() -> AbstractContextManager[None]:
-    """Return a context in which a program that makes float64 its default has float32, also of arrays from NumPy."""
-    return applied(_lowering())
-
-
-def _lowering() -> Iterator[Any]:
-    is_wide = False
-
-    def set_low(set_default: Original, value: Any) -> None:
-        nonlocal is_wide
-        is_wide = value == HIGH
-        set_default("float32" if is_wide else value)
-
-    def made_low(make: Original, *args: Any, **kwargs: Any) -> Any:
-        result = make(*args, **kwargs)
-        return CAST(result, tf.float32) if is_wide and getattr(result, "dtype", None) == tf.float64 else result
-
-    for owner, name in product((keras.config, keras.backend, tf.keras.backend), ("set_floatx", "set_dtype_policy")):
-        if hasattr(owner, name):
-            yield around(owner, name, set_low)
-    for owner, names in MAKERS:
-        yield from (around(owner, name, made_low) for name in names)
 
 
 def _patches(note: Callable[[str], None]) -> Iterator[Any]:

@@ -14,6 +14,7 @@ from parity.pairs.accepting.evidence import Evidence
 from parity.pairs.accepting.expect import apply_expected, drop_held, held, left_over
 from parity.pairs.accepting.suggest import INHERENT, inherent, layout, loading, order_of_axes, suggestions
 from parity.pairs.activations.matching import summary
+from parity.pairs.calls_alike import with_calls_alike
 from parity.pairs.causes import later
 from parity.pairs.causes.experiment import Experiment
 from parity.pairs.causes.pair_causes import (
@@ -26,7 +27,7 @@ from parity.pairs.causes.pair_causes import (
 from parity.pairs.causes.training import name_averages, name_fitted, name_waiting, with_changing_buffers
 from parity.pairs.equivalence import describe, recorded_by_both
 from parity.pairs.extent import constants, few, gradients, not_run, note_counterparts, schedules, unused
-from parity.pairs.one_form import as_decayed, in_torchs_form, with_calls_alike
+from parity.pairs.one_form import as_decayed, in_torchs_form
 from parity.results import CaseResult, Divergence, Verdict
 from parity.trace import keys
 from parity.trace.keys import MODEL, plain

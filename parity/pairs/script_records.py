@@ -3,18 +3,14 @@
 And which tensors of the loss of PyTorch's are the targets of its port, and whether their data is of one scale.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from parity.config.pair import SAMPLE_WEIGHT, TARGET, Pair
 from parity.core.arrays import Array
-from parity.core.errors import UsageError
-from parity.core.script import name_of
-from parity.core.wording import count
 
 IGNORED = -100  # the ignore_index of PyTorch's losses, unless they are given another one
 FOLDER, FILE, VALUES, UNLIKE = "scripts", "trained.json", "parity_batches.npz", "parity_unlike.npz"
@@ -221,92 +217,3 @@ def known(search: Sequence[str]) -> Trained | None:
 def read(folder: Path) -> Trained:
     """Return what was written into a folder."""
     return msgspec.json.decode((folder / FILE).read_bytes(), type=Trained)
-
-
-def with_names(
-    pair: Pair, torch: Batches, keras: Batches, held: Mapping[str, str]
-) -> tuple[dict[str, Array], list[str]]:
-    """Return PyTorch's batches, in which what its loss takes has got the names of Keras's targets, and of weights.
-
-    Return also these names in the order in which the loss uses the tensors, "" for what is left out. `held`: what is
-    known to hold the data of a target. Raises UsageError where the two are not given the same.
-    """
-    given = {key.removesuffix("@0"): array for key, array in torch.items() if key.endswith("@0")}
-    taken = {name: array for name, array in given.items() if name.startswith(OF_LOSS)}
-    samples = next((len(array) for name, array in given.items() if name not in taken and array.ndim), 1)
-    names, left = dict.fromkeys(taken, ""), dict(taken)
-    targets = {name: array for name, array in keras.items() if name.partition(".")[0] == TARGET and name not in given}
-    # By target, the first one that holds the same.
-    firsts = {
-        name: next(first for first, array in targets.items() if np.array_equal(array, each))
-        for name, each in targets.items()
-    }
-    if len(targets) > 1:
-        for name in dict.fromkeys(firsts.values()):
-            likest = min(left, key=lambda each: _unlike(left[each], samples, targets[name]), default=None)
-            if (best := held.get(name) or likest) is None:
-                break
-            names[best] = name
-            del left[best]
-    elif left and TARGET not in given:
-        best = (
-            min(left, key=lambda each: _unlike(left[each], samples, targets[TARGET])) if targets else next(iter(left))
-        )
-        names[best] = TARGET
-        del left[best]
-    sizes = {samples, next((array.size for array in taken.values()), samples)}
-    weights = [name for name, array in left.items() if array.dtype.kind == "f" and array.size in sizes]
-    is_unknown = not targets and len(left) > len(weights)  # a loop does not tell which of them is its target
-    is_missing = len(targets) > 1 and not set(names.values()).issuperset(firsts.values())
-    if len(weights) > 1 or is_unknown or is_missing:
-        raise _unmatched(pair, taken, len(targets), is_unknown)
-    names |= dict.fromkeys(weights, SAMPLE_WEIGHT)
-    renamed = dict(_renamed(torch, names, firsts))
-    if SAMPLE_WEIGHT in keras and f"{SAMPLE_WEIGHT}@0" not in renamed:
-        renamed |= _weights_of_counted(renamed, keras[SAMPLE_WEIGHT])
-    return renamed, list(names.values())
-
-
-def _renamed(torch: Batches, names: Mapping[str, str], firsts: Mapping[str, str]) -> Iterator[tuple[str, Array]]:
-    """Yield PyTorch's tensors by their new names, one for each target that holds the same (`firsts`)."""
-    for key, array in torch.items():
-        name, _, step = key.partition("@")
-        name = names.get(name, name)
-        alike = [target for target, first in firsts.items() if first == name] or [name]
-        yield from ((f"{each}@{step}", array) for each in alike if each)
-
-
-def _unmatched(pair: Pair, taken: Batches, targets: int, is_unknown: bool) -> UsageError:
-    """Return the error where it does not tell which of what PyTorch's loss takes are Keras's targets."""
-    shapes = ", ".join(str(array.shape) for array in taken.values())
-    expected = "a target, and at most a weight of each sample" if targets < 2 else count(targets, "target")
-    expected += ", or loops that train on the same batches" if is_unknown else ""
-    return UsageError(
-        f"{name_of(pair.torch)}: its loss takes {count(len(taken), 'tensor')} beside what the model returns "
-        f"({shapes}), expected {expected}"
-    )
-
-
-def _weights_of_counted(torch: Batches, keras: Array) -> dict[str, Array]:
-    """Return weights of 0 where PyTorch's loss ignores a target, if Keras's weights are but 0 and 1."""
-    targets = {key: array for key, array in torch.items() if key.startswith(f"{TARGET}@") and array.dtype.kind in "iu"}
-    if not np.isin(keras, (0, 1)).all() or not any((each == IGNORED).any() for each in targets.values()):
-        return {}
-    return {
-        f"{SAMPLE_WEIGHT}@{key.partition('@')[2]}": (each != IGNORED).astype(np.float32)
-        for key, each in targets.items()
-    }
-
-
-def counted(target: Array, weights: Array | None) -> Array:
-    """Return a target with 0 where the weights leave out what PyTorch's loss ignores: Keras's takes no such id."""
-    return target if weights is None else np.where(target == IGNORED, 0, target)
-
-
-def _unlike(torch: Array, samples: int, keras: Array) -> int:
-    """Return how little a tensor of PyTorch's is like a target of Keras's: in kind, size, or ids for one-hot rows."""
-    ours, theirs = torch.size / samples, keras.size / max(len(keras), 1)
-    if ours == theirs:
-        return 2 * ((torch.dtype.kind == "f") != (keras.dtype.kind == "f"))
-    are_ids = torch.dtype.kind in "iu" and keras.ndim and ours * keras.shape[-1] == theirs
-    return 1 if are_ids or (keras.dtype.kind in "iu" and ours % theirs == 0) else 3

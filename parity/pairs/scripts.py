@@ -19,6 +19,7 @@ from parity.core.errors import BackendError, UsageError
 from parity.core.script import name_of
 from parity.pairs import script_counterparts, script_steps
 from parity.pairs.file import PairFile
+from parity.pairs.script_names import with_names
 from parity.pairs.script_records import (
     BATCH,
     FIRST,
@@ -31,7 +32,6 @@ from parity.pairs.script_records import (
     Trained,
     names_of_steps,
     read,
-    with_names,
     write,
 )
 from parity.pairs.script_steps import Steps, described

@@ -22,6 +22,24 @@ def tensors(value: Any) -> list[torch.Tensor]:
     return list(filter(torch.is_tensor, tree_leaves(value)))
 
 
+class Together(nn.Module):
+    """Several modules as one, which calls each of them with its own inputs."""
+
+    def __init__(self, modules: Mapping[str, nn.Module]) -> None:
+        super().__init__()
+        for name, module in modules.items():
+            self.add_module(name, module)
+
+    def forward(self, **inputs: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
+        """Return what all modules return; `inputs`: the arguments of each, by the names of both."""
+        return tree_leaves([module(**inputs[name]) for name, module in self.named_children()])
+
+
+def parts_of(model: nn.Module) -> list[nn.Module]:
+    """Return the models that are trained as one, or that one itself."""
+    return list(model.children()) if isinstance(model, Together) else [model]
+
+
 class Chain(nn.Module):
     """Several modules as one; `first` is called first, and its arguments are those of the whole."""
 

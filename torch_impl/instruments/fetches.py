@@ -217,24 +217,6 @@ class Fetches:
         return tree_map_with_path(given, batch)
 
 
-class Together(nn.Module):
-    """Several modules as one, which calls each of them with its own inputs."""
-
-    def __init__(self, modules: Mapping[str, nn.Module]) -> None:
-        super().__init__()
-        for name, module in modules.items():
-            self.add_module(name, module)
-
-    def forward(self, **inputs: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
-        """Return what all modules return; `inputs`: the arguments of each, by the names of both."""
-        return tree_leaves([module(**inputs[name]) for name, module in self.named_children()])
-
-
-def parts_of(model: nn.Module) -> list[nn.Module]:
-    """Return the models that are trained as one, or that one itself."""
-    return list(model.children()) if isinstance(model, Together) else [model]
-
-
 def _first_samples(iterator: Any) -> Taken:
     """Return a batch of the first samples of an iterator's dataset, in its order; nothing if it has none."""
     dataset = iterator._dataset

@@ -16,8 +16,8 @@ from parity.core.errors import UsageError
 from parity.core.patches import applied, around
 from parity.pairs.script_records import Shapes, known
 from torch_impl.instruments import one_rank, script_calls, source
-from torch_impl.instruments.chain import Beside, Chain, Links
-from torch_impl.instruments.fetches import Fetches, Together, parts_of
+from torch_impl.instruments.chain import Beside, Chain, Links, Together, parts_of
+from torch_impl.instruments.fetches import Fetches
 from torch_impl.instruments.script_targets import Given, StepData
 from torch_impl.record import calls
 

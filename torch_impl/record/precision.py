@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from parity.core.patches import applied, around, setting
 from parity.trace.keys import MODEL, STAY_ROUNDED
-from torch_impl.record import calls, tree
+from torch_impl.record import calls, lowered, tree
 
 # Compute float32 in full: TF32 keeps 10 of its 23 bits, and torch uses it for convolutions on GPUs by default.
 torch.backends.cuda.matmul.allow_tf32 = False
@@ -72,7 +72,7 @@ def promoted(at: str) -> Iterator[list[str]]:
     Else a program that makes float64 its default has float32, so that it has a low run as well.
     """
     promotions: list[str] = []
-    with _promoting(promotions) if at == "float64" else lowered():
+    with _promoting(promotions) if at == "float64" else lowered.defaults():
         yield promotions
 
 
@@ -109,28 +109,6 @@ def promote_weights(model: nn.Module, at: str) -> list[str]:
     more = {dtype: f" and {len(names) - 1} more" if len(names) > 1 else "" for dtype, names in held.items()}
     noted = [f"{names[0]}{more[dtype]}: held in {_text(dtype)}" for dtype, names in held.items()]
     return noted if at == "float64" else []
-
-
-def lowered() -> AbstractContextManager[None]:
-    """Return a context in which a program that makes float64 its default has float32, also of arrays from NumPy."""
-    return applied(_lowering())
-
-
-def _lowering() -> Iterator[AbstractContextManager]:
-    is_wide = False
-
-    def set_default_dtype(default: Callable[[torch.dtype], None], d: torch.dtype) -> None:
-        nonlocal is_wide
-        is_wide = d == torch.float64
-        default(torch.float32 if is_wide else d)
-
-    def from_array(function: Callable[..., torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:
-        tensor = function(*args, **kwargs)
-        return tensor.float() if is_wide and tensor.dtype == torch.float64 else tensor
-
-    yield around(torch, "set_default_dtype", set_default_dtype)
-    for name in ("tensor", "as_tensor", "from_numpy"):
-        yield around(torch, name, from_array)
 
 
 def _wider(dtype: torch.dtype, wanted: torch.dtype) -> torch.dtype:

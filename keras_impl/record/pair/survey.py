@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from keras_impl.instruments.script_callbacks import is_run, steps_of
 from keras_impl.instruments.script_data import fits
 from keras_impl.instruments.uncalled import calls_of_step, is_uncalled, let_call
-from keras_impl.record import calls, precision, tree, weights
+from keras_impl.record import calls, lowered, precision, tree, weights
 from keras_impl.record.pair import build, layers, values
 from keras_impl.record.pair.build import is_overridden, user_errors
 from keras_impl.record.pair.first_call import ready
@@ -230,7 +230,7 @@ def batches(job: BatchesJob) -> None:
     program.begin_anew(job.case.seed)
     keras.utils.set_random_seed(job.case.seed)
     build = program.find("keras", text, job.pair.search)
-    with user_errors(f"keras={text} fails"), precision.lowered():
+    with user_errors(f"keras={text} fails"), lowered.defaults():
         model = build()
         fit, run, of_step = fits[model], build.__self__, None
         outputs = _outputs(model, fit, run.is_loop)

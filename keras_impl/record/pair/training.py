@@ -31,7 +31,7 @@ from parity.core.errors import UsageError
 from parity.core.patches import applied, left_with
 from parity.core.program import load
 from parity.data.pairs import PairData
-from parity.pairs.script_records import counted
+from parity.pairs.script_names import counted
 from parity.runtime.survey import Survey
 from parity.trace.keys import MODEL
 from parity.trace.mapping import PairContext

@@ -22,7 +22,7 @@ from parity.core.errors import UsageError
 from parity.core.wording import count
 from parity.pairs.script_records import Early, Fetched, shapes_of
 from torch_impl.instruments import one_rank, script_calls
-from torch_impl.instruments.fetches import parts_of
+from torch_impl.instruments.chain import parts_of
 from torch_impl.instruments.noise import float32_draws
 from torch_impl.instruments.script_run import Run
 from torch_impl.instruments.script_targets import Given

@@ -28,7 +28,7 @@ from parity.runtime.survey import Law, Module, Survey, Weight
 from parity.trace.summary import LARGE
 from parity.trace.tensorfile import Writer
 from torch_impl.instruments import devices
-from torch_impl.record import calls, precision, tree, weights
+from torch_impl.record import calls, lowered, precision, tree, weights
 from torch_impl.record.masks import Masks
 from torch_impl.record.pair import values
 from torch_impl.record.pair.build import call, ready, tensors, user_errors
@@ -194,7 +194,7 @@ def batches(job: BatchesJob) -> None:
     script, masks = program.find("torch", text, job.pair.search), Masks(job.case.seed, 0, ordered=True)
     run, is_alone = script.__self__, job.case.model.keras == UNUSED
     assert isinstance(run, Script)
-    with user_errors(f"torch={text} fails"), precision.lowered():
+    with user_errors(f"torch={text} fails"), lowered.defaults():
         model = script()
         with masks.drawn(model) if is_alone else nullcontext():  # as it is recorded, to be compared with that
             for number, given in enumerate(run.batches(job.case.steps)):
