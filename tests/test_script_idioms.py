@@ -552,7 +552,8 @@ def net(size):
     return keras.Sequential([keras.Input((6,)), layers.Dense(8, activation="tanh"), layers.Dense(size)])
 to_b, to_a, of_a, of_b = net(6), net(6), net(1), net(1)
 opt, judging, mean = keras.optimizers.SGD(0.1), keras.optimizers.SGD(0.1), tf.reduce_mean
-both = [tf.data.Dataset.from_tensor_slices(rng.normal(size=(64, 6))).shuffle(64).batch(16) for _ in range(2)]
+data = [rng.normal(size=(64, 6)).astype("float32") for _ in range(2)]
+both = [tf.data.Dataset.from_tensor_slices(each).shuffle(64).batch(16) for each in data]
 for a, b in tf.data.Dataset.zip(tuple(both)):
     weights = to_b.trainable_variables + to_a.trainable_variables
     with tf.GradientTape() as tape:
@@ -663,7 +664,7 @@ MASKED = (
 DECAYLESS = "torch.optim.SGD(net.parameters(), lr=0.1)"
 DECAYED = (
     "torch.optim.SGD([{'params': net[2].weight, 'weight_decay': 0.01}, "
-    "{'params': [*net[0].parameters(), net[2].bias]}], lr=0.1)"
+    "{'params': [*net[0].parameters(), net[2].bias]}], lr=0.1, momentum=0.9)"
 )
 L2 = "keras.regularizers.L2(0.005)"
 APART = "loss = tf.reduce_mean(D(fake, training=True)) - tf.reduce_mean(D(real, training=True))"
@@ -817,10 +818,15 @@ ROWS = {
     ),
     "a number before a tensor": Row(_torch(), _fit(data=MASKED)),
     "decay under a schedule": Row(
-        _torch(end=HALF_AS_FAST).replace(DECAYLESS, DECAYED),
-        _fit(fitted=f", callbacks=[{HALVED}]").replace("layers.Dense(1)", f"layers.Dense(1, kernel_regularizer={L2})"),
+        _torch(end="[each.update(lr=each['lr'] / 2) for each in opt.param_groups]").replace(DECAYLESS, DECAYED),
+        _fit(fitted=f", callbacks=[{HALVED}]")
+        .replace("layers.Dense(1)", f"layers.Dense(1, kernel_regularizer={L2})")
+        .replace("SGD(0.1)", "SGD(0.1, momentum=0.9)"),
         "diverged",
-        [("loss.added", "adds none", "L2")],
+        [
+            ("loss.added", "adds none", "L2"),
+            ("sgd.momentum_form", "rate outside", "rate inside, negative"),
+        ],
     ),
     "a critic of both at once": Row(CRITIC, CRITIC_KERAS.replace(APART, TOGETHER)),
     "a critic of both at once, and of half": Row(
@@ -830,14 +836,22 @@ ROWS = {
         [("module.scale", 1.0, 0.5)],
     ),
     "two domains": Row(DOMAINS, DOMAINS_KERAS.format(real="b")),
-    "two domains, exchanged": Row(DOMAINS, DOMAINS_KERAS.format(real="a"), "diverged", [("unknown", None, None)]),
+    "two domains, one of them twice": Row(
+        DOMAINS,
+        DOMAINS_KERAS.format(real="a"),
+        "diverged",
+        [("module.wiring", ["input/to_a.0#1"], ["input/of_a.0#2"])],
+    ),
     "graphs of other sizes": Row(GRAPHS, GRAPHS_KERAS.format(how="sum")),
-    "graphs of other sizes, averaged": Row(
-        GRAPHS, GRAPHS_KERAS.format(how="mean"), "diverged", [("unknown", None, None)]
+    "graphs of other sizes, their largest": Row(
+        GRAPHS, GRAPHS_KERAS.format(how="max"), "diverged", [("unknown", None, None)]
     ),
     "a class beside an image": Row(CLASSES, CLASSES_KERAS.format(given="k")),
-    "a class beside an image, forgotten": Row(
-        CLASSES, CLASSES_KERAS.format(given="0 * k"), "diverged", [("unknown", None, None)]
+    "a class beside an image, scaled": Row(
+        CLASSES,
+        CLASSES_KERAS.format(given="k").replace("k = tf.one_hot(k, 3)", "k = 2 * tf.one_hot(k, 3)"),
+        "diverged",
+        [("module.wiring", "the second alone", "*")],
     ),
 }
 SAMPLE = ("norms frozen in torch alone", "a fixed divisor", "two towers", "no lengths")

@@ -199,9 +199,9 @@ def shapes_of(outputs: Any, is_tensor: Callable[[Any], bool]) -> Shapes:
 
 
 def are_rows_of_ids(array: Array) -> bool:
-    """Return whether an array holds one-hot rows."""
+    """Return whether an array holds rows with one number each that is not zero, as one-hot rows are."""
     is_row = array.dtype.kind == "f" and array.ndim > 1 and array.shape[-1] > 1
-    return is_row and bool((array.sum(-1) == 1).all() and np.isin(array, (0, 1)).all())
+    return is_row and bool((np.count_nonzero(array, axis=-1) == 1).all())
 
 
 def names_of_steps(keys: Iterable[str]) -> list[str]:

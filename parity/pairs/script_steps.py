@@ -8,6 +8,7 @@ calls, are given what PyTorch's were given first in a step.
 
 import itertools
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -148,18 +149,31 @@ def _in_torchs_order(
 ) -> tuple[Fetched, dict[str, Array]]:
     """Return the calls of layers, and what these are given, in the order of the modules that take the same of a batch.
 
-    Several modules may be alike, as those of two domains are. Where not all tell it, their order stays.
+    Several modules may be alike, as those of two domains are. Those that do not tell it stay in their order.
     """
-    theirs = [[taken.get(name, "") for name in names] for names in each.takes]
-    is_single = len(each.returned) == len(each.calls)
-    if sorted(theirs) != sorted(fetched.takes) or len(set(map(tuple, theirs))) < len(theirs) or not is_single:
+    theirs = _kinds(each.returned, [[taken.get(name, "") for name in names] for names in each.takes])
+    ours = _kinds(fetched.returned, fetched.takes)
+    if not ours or len(ours) != len(theirs):
         return each, of_step
-    order = [theirs.index(names) for names in fetched.takes]
-    calls, returned = [each.calls[number] for number in order], [each.returned[number] for number in order]
+    told: dict[int, int] = {}
+    for place, kind in enumerate(ours):
+        fitting = (number for number, own in enumerate(theirs) if own == kind and number not in told.values())
+        if (number := next(fitting, None)) is not None:
+            told[place] = number
+    rest = (number for number in range(len(theirs)) if number not in told.values())
+    in_turn = [told[place] if place in told else next(rest) for place in range(len(ours))]
+    calls, returned = [each.calls[number] for number in in_turn], [each.returned[number] for number in in_turn]
     tensors = [number for call in calls for number in call.numbers("tensor")]
     renumbered = [call.renumbered({number: place for place, number in enumerate(tensors)}) for call in calls]
     in_order = {f"{number}": of_step[f"{number}"] for number in tensors}
     return msgspec.structs.replace(each, calls=renumbered, returned=returned), in_order
+
+
+def _kinds(returned: Sequence[Sequence[int]], takes: Sequence[Sequence[str]]) -> list[tuple[Any, ...]]:
+    """Return by what modules are told apart that return a tensor each: its sizes, and what they take of a batch."""
+    if len(returned) != len(takes):
+        return []
+    return [(*sorted(shape), *dict.fromkeys(names)) for shape, names in zip(returned, takes, strict=True)]
 
 
 def _common(ours: Sequence[Sequence[int]], theirs: Sequence[Sequence[int]]) -> int:

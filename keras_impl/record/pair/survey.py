@@ -208,10 +208,15 @@ def _outputs(model: Any, fit: Any, is_loop: bool) -> Shapes:
 
 
 def _chain_of_step(model: Any, fit: Any, of_step: Any) -> Fetched | None:
-    """Return the layers that a train_step calls one by one, of a model without `call` that is trained on a target."""
+    """Return the layers that a train_step calls one by one, of a model without `call` that is trained on a target.
+
+    They are given the model's inputs, and what those before them return, alone.
+    """
     if not of_step or not is_uncalled(model) or fit.y is None:
         return None
-    return next((each for each in of_step[0].inner if len(each.calls) > 1), None)
+    chain = next((each for each in of_step[0].inner if len(each.calls) > 1), None)
+    given = {number for each in chain.calls for number in each.numbers("tensor")} if chain else set()
+    return chain if len(given) <= len(fit.inputs) else None
 
 
 def _of_chain(chain: Fetched | None) -> Shapes:
