@@ -213,7 +213,10 @@ def apply_expected(examined: Examined, expected: list[Expect], evidence: Evidenc
         return
     result.expected += [replace(cause, reason=by.reason) for cause, by in accepted.causes if by]
     result.expected += accepted.sizes()
-    if result.verdict not in ("diverged", "subprecision") or not accepted.has_all_causes:
+    if result.verdict not in ("diverged", "subprecision"):
+        return
+    if not accepted.has_all_causes:  # then those are told that are left
+        result.causes = [cause for cause, by in accepted.causes if not by]
         return
     if unaccepted := accepted.remaining:
         _report_unaccepted(result, unaccepted)
