@@ -640,6 +640,39 @@ data = rng.normal(size=(64, 4, 4, 1)), rng.integers(0, 3, 64)
 net.fit(tf.data.Dataset.from_tensor_slices(data).shuffle(64).batch(16), verbose=0)
 """
 
+# Layers whose activation Keras's have built in, called twice, and what a cell is given.
+CELL = (
+    DATA.format(samples=64, targets="torch.randn(64, 1)")
+    + """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mix = nn.Sequential(nn.Linear(10, 10), nn.SiLU(), nn.Linear(10, 10))
+        self.cell, self.out = nn.GRUCell(10, 10), nn.Linear(10, 1)
+    def forward(self, h):
+        for _ in range(2):
+            h = self.cell(self.mix(h), h)
+        return self.out(h)
+net = Net()
+"""
+    + PLAIN
+)
+CELL_KERAS = """
+class Net(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.mix = keras.Sequential([layers.Dense(10, activation="silu"), layers.Dense(10)])
+        self.cell, self.out = layers.GRUCell(10), layers.Dense(1)
+    def call(self, h):
+        for _ in range(2):
+            mixed = self.mix(h)
+            h, _ = self.cell({given})
+        return self.out(h)
+net = Net()
+net.compile(keras.optimizers.SGD(0.1), "mse")
+net.fit(rng.normal(size=(64, 10)), rng.normal(size=(64, 1)), batch_size=32, verbose=0)
+"""
+
 
 class Row(NamedTuple):
     """Two scripts, and what is told: the verdict, its causes with the values of both sides, the findings."""
@@ -845,6 +878,13 @@ ROWS = {
     "graphs of other sizes": Row(GRAPHS, GRAPHS_KERAS.format(how="sum")),
     "graphs of other sizes, their largest": Row(
         GRAPHS, GRAPHS_KERAS.format(how="max"), "diverged", [("unknown", None, None)]
+    ),
+    "a cell": Row(CELL, CELL_KERAS.format(given="mixed, [h]")),
+    "what a cell is given, exchanged": Row(
+        CELL,
+        CELL_KERAS.format(given="h, [mixed]"),
+        "diverged",
+        [("gru_cell.hx", "as given", "that of input"), ("gru_cell.input", "as given", "that of hx")],
     ),
     "a class beside an image": Row(CLASSES, CLASSES_KERAS.format(given="k")),
     "a class beside an image, scaled": Row(

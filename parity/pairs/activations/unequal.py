@@ -41,7 +41,7 @@ def match_owners(state: Counterparts) -> None:
     for torch, keras in groups:
         for mine, theirs in itertools.product(torch, keras):  # as other layers of these names, whose outputs agree
             for candidate in _candidate(state, mine, theirs, "weights") if torch[1:] or keras[1:] else ():
-                if _without_numbers(candidate) in equal:
+                if _without_numbers(candidate) in equal and mine.fused == theirs.fused:
                     _accept(state, candidate)
         for leaf in (True, False, None):
             torch_left, keras_left = (
