@@ -6,7 +6,7 @@ gradients.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -200,9 +200,8 @@ class StepObserver:
             around(torch.autograd, "backward", self._backward),
             around(torch.autograd, "grad", self._grad),
             around(torch.amp.GradScaler, "scale", self._scale),
-            ExitStack() as hooks,
+            register_optimizer_step_pre_hook(self._on_update),
         ):
-            hooks.callback(register_optimizer_step_pre_hook(self._on_update).remove)
             yield
 
     def _backward(self, backward: Callable[..., None], tensors: Any, *args: Any, **kwargs: Any) -> None:

@@ -19,7 +19,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from parity.config.pair import ADDED_TO_NORM, SAMPLE_WEIGHT, TARGET
 from parity.config.schema import Case
-from parity.core.patches import Original, around, left_with
+from parity.core.patches import Original, applied, around, left_with
 from parity.core.program import load
 from parity.data.pairs import PairData
 from parity.runtime import survey
@@ -200,11 +200,8 @@ def epsilons(is_held: bool) -> Iterator[set[Optimizer]]:
             group["eps"] = own.pop(id(group))
 
     hooks = [register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)] if is_held else []
-    try:
+    with applied(hooks):
         yield reached
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 @contextmanager
