@@ -26,7 +26,6 @@ from parity.config import schema
 from parity.core.patches import wrapping
 from parity.runtime import drive
 from parity.trace.layout import Held, Layout, shards
-from parity.trace.recorder import Recorder
 
 
 class LayoutRecorder:
@@ -100,6 +99,7 @@ class Replicas(drive.Replicas):
     def __init__(self, replicas: dict[int, Replica], case: schema.Case, layout_recorder: LayoutRecorder):
         super().__init__(case)
         self.by_number, self.layout_recorder = replicas, layout_recorder
+        self.first = next(iter(replicas.values())).recorder  # the recorder of what is recorded once per process
         self.layouts = LAYOUTS.get(type(case.model), {})
         self.mean = case.loss.reduction == "mean"
         self._first: dict[str, np.ndarray] = {}  # replica 0's gradients of this step
@@ -107,11 +107,6 @@ class Replicas(drive.Replicas):
         self._keys: dict[tuple[int, int], str] = {}  # by replica and token
         # By replica, the tensors recorded in this forward pass by their ids; while held, no id can be used again.
         self._held: dict[int, dict[int, Seen]] = defaultdict(dict)
-
-    @property
-    def first(self) -> Recorder:
-        """Return the recorder of what is recorded once per process."""
-        return next(iter(self.by_number.values())).recorder
 
     def hand_over(self, number: int, seen: list[Seen], passed: bool = False) -> None:
         """Record tensors of a replica: at once if eager, else by ops on the devices from which that is possible.

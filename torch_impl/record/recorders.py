@@ -186,17 +186,13 @@ class Replicas(drive.Replicas):
         case, strategy = run.case, run.case.distribution
         super().__init__(case)
         self.recorders, self.rank = run.recorders, rank
+        self.first = next(iter(run.recorders.values()))  # the recorder of what is recorded once per process
         self.silent = self.sharded and rank > 0
         # nn.DataParallel's replicas tell of their gradients themselves; fully_shard shows none that is not reduced.
         self.is_unreduced = self.local and not (self.gathered and case.replicas > 1) and not strategy.shards_parameters
         # How often a step accumulates a gradient (fully_shard: once reduced), and what a rank's loss is multiplied by.
         self.passes = 1 if self.gathered or strategy.shards_parameters else case.accumulate
         self.scale = case.replicas if strategy.averages_gradients else 1
-
-    @property
-    def first(self) -> Recorder:
-        """Return the recorder of what is recorded once per process."""
-        return next(iter(self.recorders.values()))
 
     def recorder(self, kind: str, tensor: torch.Tensor) -> Recorder:
         """Return the recorder of the replica that a tensor belongs to."""

@@ -67,10 +67,7 @@ class Joint:
         self._by_variable = {each: optimizer for optimizer in broad for each in held[optimizer]}
         in_order = dict.fromkeys(self._by_variable.get(id(each)) for each in variables)
         self.optimizers = [each for each in {**in_order, **held} if each is not None]
-
-    @property
-    def first(self) -> Optimizer:
-        return self.optimizers[0]
+        self.first = self.optimizers[0]
 
     def groups(self, parameters: Mapping[str, Any]) -> list[ParameterGroup]:
         """Return the groups of all; none if the formula of one is not known."""

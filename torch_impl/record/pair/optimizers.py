@@ -58,10 +58,7 @@ class Joint:
             return min((order[each] for each in held if each in order), default=len(order))
 
         self.optimizers = sorted(optimizers, key=first)
-
-    @property
-    def first(self) -> Optimizer:
-        return self.optimizers[0]
+        self.first = self.optimizers[0]
 
     def groups(self, parameters: Mapping[str, Any]) -> list[ParameterGroup]:
         """Return the groups of all; none if the formula of one is not known."""

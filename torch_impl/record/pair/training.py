@@ -79,12 +79,9 @@ class Training:
         self._mixed = precision.autocast(at, self.device.type)
         self.optimizer = made(case, self.trained, halves.search)
 
-    def batch(self, number: int) -> Batch:
-        """Return the data of a step: of one that cuts its batch, the first part."""
-        return self._batch(number, self._setup.parts(self._data)[0])
-
-    def _batch(self, number: int, data: PairData) -> Batch:
-        return Batch(number, tensors(data.step(number), self.device))
+    def batch(self, number: int, part: PairData | None = None) -> Batch:
+        """Return the data of a step, or a part of it: of one that cuts its batch, the first part."""
+        return Batch(number, tensors((part or self._setup.parts(self._data)[0]).step(number), self.device))
 
     def step(self, batch: Batch, record: Callable[[Step], None] = lambda _: None) -> None:
         """Run a training step, and let what it computed be recorded; in a plain step that may be before the update."""
@@ -119,7 +116,7 @@ class Training:
         parts, values = self._setup.parts(self._data), []
         for number, data in enumerate(parts):
             with self._setup.unsynchronised(number):
-                scalar = self._differentiated(self._batch(batch.number, data), data, len(parts))
+                scalar = self._differentiated(self.batch(batch.number, data), data, len(parts))
             values.append(scalar.value.detach())
         return losses.Scalar(self._setup.mean(torch.stack(values).mean()), self._target(batch))
 
