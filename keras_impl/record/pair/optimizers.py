@@ -71,10 +71,8 @@ class Joint:
 
     def groups(self, parameters: Mapping[str, Any]) -> list[ParameterGroup]:
         """Return the groups of all; none if the formula of one is not known."""
-        parts = []
-        for optimizer in self.optimizers:
-            own = {name: each for name, each in parameters.items() if self.updates(optimizer, each)}
-            parts.append(groups(optimizer, own) if own else [])
+        own = ({name: of for name, of in parameters.items() if self.updates(each, of)} for each in self.optimizers)
+        parts = list(map(groups, self.optimizers, own))
         return [group for part in parts for group in part] if all(parts) else []
 
     def updates(self, optimizer: Optimizer, variable: Any) -> bool:
