@@ -14,8 +14,7 @@ from unittest import mock
 import tensorflow as tf
 
 from keras_impl.record.pair.outputs import flat
-from parity.core.calls import CallStack
-from parity.core.patches import pushed
+from parity.core.patches import CallStack, pushed
 
 
 class Call(NamedTuple):

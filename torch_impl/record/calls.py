@@ -15,8 +15,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as global_hooks
 
-from parity.core.calls import CallStack
-from parity.core.patches import Original, applied, around, pushed
+from parity.core.patches import CallStack, Original, applied, around, pushed
 
 
 class Call(NamedTuple):
