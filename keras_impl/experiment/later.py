@@ -51,7 +51,6 @@ class Later(Training):
         return getattr(getattr(self._model, "_compile_loss", None), "_flat_losses", None) or []
 
     def _loss(self, evidence: Evidence) -> Array:
-        assert evidence.pieces
         variables = self._trained()
         with tf.GradientTape() as tape:
             loss = self._again().loss

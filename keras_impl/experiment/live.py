@@ -91,9 +91,6 @@ class Live(live.Live):
         sizes = {size for _, variable in layers.variables_of(layer) for size in variable.shape}
         return Owner(path, tree.kind(layer), layer, sizes)
 
-    def _run(self, call: Callable[[], Any]) -> Any:
-        return call()
-
     def _bound(self, call: calls.Call) -> tuple[dict[str, Any], Callable[[], Any]]:
         bound = inspect.signature(call.module.call).bind(*call.args, **call.kwargs)
         bound.apply_defaults()

@@ -132,7 +132,6 @@ class Training(shared.Training):
 
     def _moved(self, given: Sequence[Pairs], recorded: Steps, evidence: Evidence, placed: Sequence[Placed]) -> Array:
         """Return how far a new optimizer moves some parameters when it is given these gradients."""
-        assert evidence.pieces
         self._restore()
         wanted = {id(held.variable): held.variable for each in placed for held in each.held}
         trained = [variable for variable in self._trained() if id(variable) in wanted]

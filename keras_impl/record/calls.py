@@ -6,7 +6,6 @@ running belongs. It imports nothing of this package that records, so that its in
 
 import functools
 import inspect
-import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ from unittest import mock
 import tensorflow as tf
 
 from keras_impl.record.pair.outputs import flat
-from parity.core.patches import pushed
+from parity.core.patches import CallStack, pushed
 
 
 class Call(NamedTuple):
@@ -35,20 +34,13 @@ class _Running(NamedTuple):
     module: Any
 
 
-class _Thread(threading.local):
-    """The stack of a thread; each replica of tf.distribute runs in a thread of its own."""
-
-    def __init__(self) -> None:
-        self.running: list[_Running] = []
-        self.is_unobserved = False
-
-
-_thread = _Thread()
+_stack = CallStack()
+unobserved, is_observed = _stack.unobserved, _stack.is_observed
 
 
 def running() -> list[_Running]:
     """Return the layers that are being called in this thread, the innermost last."""
-    return _thread.running
+    return _stack.running
 
 
 def innermost() -> str | None:
@@ -61,25 +53,13 @@ def entered(path: str, module: Any = None) -> AbstractContextManager[None]:
     return pushed(running(), _Running(path, module))
 
 
-def unobserved() -> AbstractContextManager[Any]:
-    """Return a context in which no calls are reported."""
-    return mock.patch.object(_thread, "is_unobserved", True)
-
-
-def is_observed() -> bool:
-    """Return whether calls are reported, outside of `unobserved`."""
-    return not _thread.is_unobserved
-
-
 def observed(
     modules: Mapping[str, Any], on_call: Callable[[Call], None], on_return: Callable[[Call, Any], None]
 ) -> ExitStack:
     """Report every call of these layers, and what it returns, until the returned stack is closed."""
     wrapped = ExitStack()
     for path, module in modules.items():
-        before = vars(module).get("call")
-        wrapped.callback(*((delattr, module, "call") if before is None else (setattr, module, "call", before)))
-        module.call = _observed(path, module, on_call, on_return)
+        wrapped.enter_context(mock.patch.object(module, "call", _observed(path, module, on_call, on_return)))
     return wrapped
 
 

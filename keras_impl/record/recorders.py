@@ -24,8 +24,8 @@ from keras_impl.strategies import send_recv
 from keras_impl.strategies.tensor_parallel import RowParallel, SplitDropout
 from parity.config import schema
 from parity.core.patches import wrapping
+from parity.runtime import drive
 from parity.trace.layout import Held, Layout, shards
-from parity.trace.recorder import Recorder
 
 
 class LayoutRecorder:
@@ -89,39 +89,24 @@ def _scoped(call: Callable[..., Any], path: str, /, *args: Any, **kwargs: Any) -
         return call(*args, **kwargs)
 
 
-BETWEEN = ("relu", "dropout")  # in tensor_parallel each device has only a part of these activations: not compared
-SPLIT = ("linear1", "linear2")  # in tensor_parallel their inputs are parts, or a copy on each device: not recorded
+class Replicas(drive.Replicas):
+    """The replicas that this process records, by number.
 
-
-class Replicas:
-    """The replicas that this process records, by number."""
+    nn.DataParallel, the counterpart of those that are gathered, has parameters on device 0 only, and a single loss for
+    the whole batch.
+    """
 
     def __init__(self, replicas: dict[int, Replica], case: schema.Case, layout_recorder: LayoutRecorder):
+        super().__init__(case)
         self.by_number, self.layout_recorder = replicas, layout_recorder
+        self.first = next(iter(replicas.values())).recorder  # the recorder of what is recorded once per process
         self.layouts = LAYOUTS.get(type(case.model), {})
         self.mean = case.loss.reduction == "mean"
-        # nn.DataParallel, the counterpart, has parameters on device 0 only, and a single loss for the whole batch.
-        self.gathered, self.sharded = case.distribution.is_gathered, case.distribution.is_sharded
-        # Whether the gradients of each replica are recorded besides those that are applied.
-        self.local = case.replicas > 1 or case.clip_norm is not None
         self._first: dict[str, np.ndarray] = {}  # replica 0's gradients of this step
         self._losses: dict[int, list[Sequence[np.ndarray]]] = defaultdict(list)
         self._keys: dict[tuple[int, int], str] = {}  # by replica and token
         # By replica, the tensors recorded in this forward pass by their ids; while held, no id can be used again.
         self._held: dict[int, dict[int, Seen]] = defaultdict(dict)
-
-    @property
-    def first(self) -> Recorder:
-        """Return the recorder of what is recorded once per process."""
-        return next(iter(self.by_number.values())).recorder
-
-    def takes_input(self, path: str) -> bool:
-        """Return whether a layer's input is a whole tensor, rather than a part of one."""
-        return not (self.sharded and path.rpartition(".")[2].partition("@")[0] in (*BETWEEN, *SPLIT))
-
-    def takes_output(self, path: str) -> bool:
-        """Return whether a layer's output can be compared, as a whole or shard by shard."""
-        return not (self.sharded and path.rpartition(".")[2] in BETWEEN)
 
     def hand_over(self, number: int, seen: list[Seen], passed: bool = False) -> None:
         """Record tensors of a replica: at once if eager, else by ops on the devices from which that is possible.

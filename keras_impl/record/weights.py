@@ -211,10 +211,6 @@ def same_bits(left: np.ndarray, right: np.ndarray) -> bool:
     return np.array_equal(left.reshape(-1).view(np.uint8), right.reshape(-1).view(np.uint8))
 
 
-def _join(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
-
-
 def _weights(model: keras.Model, trainable: bool) -> Iterator[Weight]:
     """Yield the canonical parameters (or else buffers) of a built model, by the rules of its layers."""
     for path, layer in tree.named(model).items():
@@ -222,7 +218,7 @@ def _weights(model: keras.Model, trainable: bool) -> Iterator[Weight]:
             for rule in _rules(part):
                 variables = [variable for name in rule.variables for variable in _attributes(part, name)]
                 if variables[0].trainable == trainable:
-                    yield Weight(_join(part_path, rule.name), variables, rule.pattern, rule.axis)
+                    yield Weight(module_path(tree.joined(part_path, rule.name)), variables, rule.pattern, rule.axis)
 
 
 def _parts(path: str, layer: keras.Layer) -> Iterator[tuple[str, keras.Layer]]:
@@ -233,7 +229,7 @@ def _parts(path: str, layer: keras.Layer) -> Iterator[tuple[str, keras.Layer]]:
         used = {id(variable) for name in names for variable in _attributes(layer, name)}
         for child_path, child in tree.named(layer).items():
             if child_path and "/" not in child_path and used.isdisjoint(map(id, child.variables)):
-                yield _join(path, child_path), child
+                yield module_path(tree.joined(path, child_path)), child
 
 
 def _rules(layer: keras.Layer) -> tuple[Rule, ...]:

@@ -1,6 +1,10 @@
-"""Functions that are replaced within a block of code, by others that get the original one; and other settings."""
+"""Functions that are replaced within a block of code, by others that get the original one; and other settings.
+
+Among these is what counts as being called.
+"""
 
 import functools
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, NoReturn, TypeVar
@@ -62,6 +66,22 @@ def pushed(stack: list[Value], value: Value) -> Iterator[None]:
         yield
     finally:
         stack.pop()
+
+
+class CallStack(threading.local):
+    """The modules that a thread calls: nn.DataParallel on GPUs, and tf.distribute, have a thread for each replica."""
+
+    def __init__(self) -> None:
+        self.running: list[Any] = []  # the innermost last
+        self._is_unobserved = False
+
+    def unobserved(self) -> AbstractContextManager[Any]:
+        """Return a context in which no calls are reported."""
+        return mock.patch.object(self, "_is_unobserved", True)
+
+    def is_observed(self) -> bool:
+        """Return whether calls are reported, outside of `unobserved`."""
+        return not self._is_unobserved
 
 
 class Left(BaseException):

@@ -59,6 +59,28 @@ class Run(NamedTuple):
             recorder.drew(np.concatenate([batch.indices for batch in parts[replica]]))
 
 
+# In tensor_parallel each device has only a part of the first activations, which are not compared. The inputs of the
+# other modules are parts, or a copy on each device: they are not recorded.
+BETWEEN, SPLIT = ("relu", "dropout"), ("linear1", "linear2")
+
+
+class Replicas:
+    """What of a built-in case's replicas is recorded."""
+
+    def __init__(self, case: Case) -> None:
+        self.gathered, self.sharded = case.distribution.is_gathered, case.distribution.is_sharded
+        # Whether the gradients of each replica are recorded besides those that are applied.
+        self.local = case.replicas > 1 or case.clip_norm is not None
+
+    def takes_input(self, path: str) -> bool:
+        """Return whether a module's input is a whole tensor, rather than a part of one."""
+        return not (self.sharded and path.rpartition(".")[2].partition("@")[0] in (*BETWEEN, *SPLIT))
+
+    def takes_output(self, path: str) -> bool:
+        """Return whether a module's output can be compared, as a whole or shard by shard."""
+        return not (self.sharded and path.rpartition(".")[2] in BETWEEN)
+
+
 class Account(NamedTuple):
     """What a run returns besides its tensors: the device layout, and the kind of each recorded module."""
 

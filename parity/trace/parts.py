@@ -29,6 +29,7 @@ class Parts(Recorder):
         self._parts: dict[int, list[Tensors]] = {}
         self._part = threading.local()  # what a thread runs: each replica of tf.distribute has a thread of its own
         self._shared: dict[tuple[str, str], Array] = {}
+        self.keys: list[str] = []  # of what is given whole; nothing tells the order of parts
 
     def begin(self, replica: int = 0) -> None:
         """Begin the forward pass of a replica's next part of a batch; this thread's tensors are of that part."""

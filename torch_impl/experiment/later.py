@@ -36,7 +36,6 @@ class Later(Training):
 
     @torch.enable_grad()
     def _loss(self, evidence: Evidence) -> Array:
-        assert evidence.pieces
         loss = self._again().loss
         names = [name for name in evidence.pieces.noise if name in dict(self._model.named_parameters())]
         own = [self._model.get_parameter(name) for name in names]

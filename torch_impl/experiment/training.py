@@ -102,8 +102,6 @@ class Training(shared.Training):
 
     def _moves(self, name: str, given: Steps, evidence: Evidence, names: list[str]) -> Again:
         """Return how the optimizer moves these parameters, by their gradients."""
-        assert evidence.pieces
-        pieces = evidence.pieces
 
         def again() -> list[tuple[str, Array]]:
             self._restore()
@@ -116,6 +114,6 @@ class Training(shared.Training):
                 for each, parameter in parameters.items() if step in given.recorded else ():
                     moved[updated(each, step)] = array(parameter - self._state[0][each])
             self._model.zero_grad()
-            return [(name, pieces.joined(moved))]
+            return [(name, evidence.pieces.joined(moved))]
 
         return again

@@ -65,7 +65,7 @@ class Losses:
 
     def _loss(self, function: str, outputs: torch.Tensor, target: torch.Tensor) -> LossCall:
         activation, without = _activation(outputs)
-        softmax, layer = _softmax(outputs), _behind(outputs, ADDED)
+        softmax, layer = _softmax(outputs), _behind(outputs.grad_fn, ADDED)
         given, labels = self.origins.describe(outputs), self.origins.describe(target)
         place = self.calls.place(source.line())
         call = LossCall(function=function, input=given, target=labels, place=place, activation=activation)
@@ -113,7 +113,7 @@ def _followed(method: str) -> Code | None:
 
 def _activation(tensor: torch.Tensor) -> tuple[str, Code | None]:
     """Return the activation whose output this is, at most reshaped, and the user's line without it."""
-    node = _behind(tensor, KEPT)
+    node = _behind(tensor.grad_fn, KEPT)
     name = ACTIVATIONS.get(node.name().rstrip("0123456789"), "") if node is not None else ""
     return name, node.metadata.get(MARK, (None, None))[1] if node is not None and name else None
 
@@ -129,7 +129,7 @@ class Softmax(NamedTuple):
 
 def _softmax(tensor: torch.Tensor) -> Softmax | None:
     """Return the axis of the softmax behind a tensor, at most reshaped or its logarithm taken, and what set it."""
-    node = _behind(tensor, (*STRAIGHT, "LogBackward", "ClampBackward", "AddBackward"))
+    node = _behind(tensor.grad_fn, (*STRAIGHT, "LogBackward", "ClampBackward", "AddBackward"))
     if node is None or not node.name().startswith(("SoftmaxBackward", "LogSoftmaxBackward")):
         return None
     spot, _, axis = node.metadata.get(MARK, (None, None, None))
@@ -148,14 +148,13 @@ def _is_over_samples(call: LossCall, softmax: Softmax) -> bool:
     """Return whether a softmax is over the samples of a loss: its first axis, where the classes are another one."""
     # A negative log likelihood has its classes on axis 1. Of other losses it is known if a linear layer gave the
     # scores. Of pairs of samples both axes are the batch, and the target is none of the inputs.
-    before, outputs, node = softmax.before.shape, call.input.shape, softmax.scores
+    before, outputs = softmax.before.shape, call.input.shape
     as_long = 2 <= len(outputs) <= len(before) and before[-1] == outputs[-1]
     are_pairs = before[0] == before[-1] and not call.target.origin.startswith("input ")
     if softmax.axis != 0 or not as_long or before[0] < 2 or are_pairs:
         return False
-    while node is not None and node.name().startswith(ADDED):
-        node = node.next_functions[0][0]
-    return call.function == "nll_loss" or (node is not None and node.name().startswith(LINEAR))
+    layer = _behind(softmax.scores, ADDED)
+    return call.function == "nll_loss" or (layer is not None and layer.name().startswith(LINEAR))
 
 
 def _with_axis(made: rewrite.Expression, axis: int) -> Code | None:
@@ -164,8 +163,8 @@ def _with_axis(made: rewrite.Expression, axis: int) -> Code | None:
     return made.with_keyword("dim", str(axis), int(is_function))
 
 
-def _behind(tensor: torch.Tensor, skipped: tuple[str, ...]) -> Any:
-    node = tensor.grad_fn
+def _behind(node: Any, skipped: tuple[str, ...]) -> Any:
+    """Return the autograd node behind those of some names, from one on; None if there is none."""
     while node is not None and node.name().startswith(skipped):
         node = node.next_functions[0][0]
     return node

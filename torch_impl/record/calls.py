@@ -4,7 +4,6 @@ Recording, layout, dropout masks, float64 promotion and the doctor all ask this 
 is running belongs. It imports nothing of this package, so that its instruments may import it.
 """
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
@@ -16,7 +15,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as global_hooks
 
-from parity.core.patches import Original, around, pushed
+from parity.core.patches import CallStack, Original, applied, around, pushed
 
 
 class Call(NamedTuple):
@@ -28,15 +27,9 @@ class Call(NamedTuple):
     kwargs: dict[str, Any]
 
 
-class _Thread(threading.local):
-    """The stack of a thread; on GPUs nn.DataParallel calls each replica in a thread of its own."""
-
-    def __init__(self) -> None:
-        self.modules: list[nn.Module] = []
-        self.is_unobserved = False
-
-
-_thread = _Thread()
+_stack = CallStack()
+# Within `unobserved` modules are not kept on the stack either.
+unobserved, is_observed = _stack.unobserved, _stack.is_observed
 _listeners: list[tuple[Callable[[], None], Callable[[], None]]] = []  # on_call, on_return
 _hooks = ExitStack()
 # The copies that nn.DataParallel makes for each forward, by copy.
@@ -45,7 +38,7 @@ _originals: "WeakKeyDictionary[nn.Module, nn.Module]" = WeakKeyDictionary()
 
 def running() -> list[nn.Module]:
     """Return the modules that are being called in this thread, the innermost last; a replica's original for it."""
-    return _thread.modules
+    return _stack.running
 
 
 def innermost(paths: Mapping[nn.Module, str]) -> str | None:
@@ -84,27 +77,9 @@ def tracked(on_call: Callable[[], None] = lambda: None, on_return: Callable[[], 
             _hooks.close()
 
 
-def unobserved() -> AbstractContextManager[Any]:
-    """Return a context in which no calls are reported, nor kept on the stack."""
-    return mock.patch.object(_thread, "is_unobserved", True)
-
-
-def is_observed() -> bool:
-    """Return whether calls are reported, outside of `unobserved`."""
-    return not _thread.is_unobserved
-
-
-@contextmanager
-def untracked() -> Iterator[None]:
-    """Take the hooks of all modules away within the block, for a compiler, which would trace them."""
-    held = [dict(hooks) for hooks in _GLOBAL]
-    for hooks in _GLOBAL:
-        hooks.clear()
-    try:
-        yield
-    finally:
-        for hooks, before in zip(_GLOBAL, held, strict=True):
-            hooks.update(before)
+def untracked() -> AbstractContextManager[None]:
+    """Return a context without the hooks of all modules, for a compiler, which would trace them."""
+    return applied(mock.patch.dict(hooks, clear=True) for hooks in _GLOBAL)
 
 
 _GLOBAL = (

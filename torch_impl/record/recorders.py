@@ -21,6 +21,7 @@ from torch.nn.parallel import comm
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from parity.core.patches import around
+from parity.runtime import drive
 from parity.runtime.drive import Run
 from parity.trace.layout import Held, Layout, Transfer, shards, total
 from parity.trace.recorder import Recorder
@@ -119,7 +120,7 @@ class LayoutRecorder(TorchDispatchMode):
         if name in UNNOTED:
             return
         given = args[1] if name in OUTPUT_FIRST else args[0]
-        size = sum(map(_bytes, filter(torch.is_floating_point, tensors(given))))
+        size = sum(each.nbytes for each in tensors(given) if each.is_floating_point())
         if name == "send":
             if not given[0].dim():
                 return  # no activation: before the first step, PyTorch before 2.13 sends the number of a stage
@@ -160,7 +161,7 @@ class LayoutRecorder(TorchDispatchMode):
         ends = self.machine.index(source), self.machine.index(target)
         if None not in ends and moved.dim() and (moved.is_floating_point() or moved.dtype == torch.int64):
             in_backward = torch._C._current_autograd_node() is not None
-            self._note("gradient" if in_backward else content, *ends, _bytes(moved))
+            self._note("gradient" if in_backward else content, *ends, moved.nbytes)
 
     def _note(self, what: str, source: int, target: int, size: int) -> None:
         if source != target and size:
@@ -178,46 +179,24 @@ class LayoutRecorder(TorchDispatchMode):
         return Held(pieces, sum(part.numel() for part in parts))
 
 
-def _bytes(tensor: torch.Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
-
-
-BETWEEN = ("relu", "dropout")  # in tensor_parallel each rank has only a part of these activations: not compared
-SPLIT = ("linear1", "linear2")  # in tensor_parallel their inputs are parts, or a copy on each device: not recorded
-
-
-class Replicas:
+class Replicas(drive.Replicas):
     """The replicas that this process records; in tensor_parallel, ranks above 0 record only their shards."""
 
     def __init__(self, run: Run, rank: int):
         case, strategy = run.case, run.case.distribution
+        super().__init__(case)
         self.recorders, self.rank = run.recorders, rank
-        self.gathered, self.sharded = strategy.is_gathered, strategy.is_sharded
+        self.first = next(iter(run.recorders.values()))  # the recorder of what is recorded once per process
         self.silent = self.sharded and rank > 0
-        # Whether the gradients of each replica are recorded besides those that are applied.
-        self.local = case.replicas > 1 or case.clip_norm is not None
         # nn.DataParallel's replicas tell of their gradients themselves; fully_shard shows none that is not reduced.
         self.is_unreduced = self.local and not (self.gathered and case.replicas > 1) and not strategy.shards_parameters
         # How often a step accumulates a gradient (fully_shard: once reduced), and what a rank's loss is multiplied by.
         self.passes = 1 if self.gathered or strategy.shards_parameters else case.accumulate
         self.scale = case.replicas if strategy.averages_gradients else 1
 
-    @property
-    def first(self) -> Recorder:
-        """Return the recorder of what is recorded once per process."""
-        return next(iter(self.recorders.values()))
-
     def recorder(self, kind: str, tensor: torch.Tensor) -> Recorder:
         """Return the recorder of the replica that a tensor belongs to."""
         return self.recorders[tensor.device.index] if self.gathered and kind != "loss" else self.first
-
-    def takes_input(self, path: str) -> bool:
-        """Return whether a module's input is a whole tensor, rather than a part of one."""
-        return not (self.sharded and path.rpartition(".")[2] in (*BETWEEN, *SPLIT))
-
-    def takes_output(self, path: str) -> bool:
-        """Return whether a module's output can be compared, as a whole or shard by shard."""
-        return not (self.sharded and path.rpartition(".")[2] in BETWEEN)
 
     def end_step(self) -> None:
         """Let what is recorded from now on belong to the next step."""

@@ -53,9 +53,7 @@ def loop(training: Training) -> Script | None:
     text = training.pair.train.keras_step
     if not is_script(text):
         return None
-    run = program.find("train.keras_step", text, training.search).__self__
-    assert isinstance(run, Script)
-    return run
+    return program.find("train.keras_step", text, training.search).__self__
 
 
 def may_differ(training: Training) -> bool:
@@ -129,7 +127,6 @@ def _trained(run: Run, begin: Begin | None, in_graph: bool = False, is_nudged: b
     `begin`: where a script's loop begins to train. `is_nudged`: it begins with float variables that are one ulp away.
     """
     halves = run.pair
-    assert halves
     with mock.patch.object(Script, "free", begin and begin._replace(in_graphs=in_graph)):
         model = ready(run.case, run.at, halves.search, run.dataset.step(0))
     weights = Weights.loaded(model, halves, run.weights)

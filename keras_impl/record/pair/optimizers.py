@@ -67,17 +67,12 @@ class Joint:
         self._by_variable = {each: optimizer for optimizer in broad for each in held[optimizer]}
         in_order = dict.fromkeys(self._by_variable.get(id(each)) for each in variables)
         self.optimizers = [each for each in {**in_order, **held} if each is not None]
-
-    @property
-    def first(self) -> Optimizer:
-        return self.optimizers[0]
+        self.first = self.optimizers[0]
 
     def groups(self, parameters: Mapping[str, Any]) -> list[ParameterGroup]:
         """Return the groups of all; none if the formula of one is not known."""
-        parts = []
-        for optimizer in self.optimizers:
-            own = {name: each for name, each in parameters.items() if self.updates(optimizer, each)}
-            parts.append(groups(optimizer, own) if own else [])
+        own = ({name: of for name, of in parameters.items() if self.updates(each, of)} for each in self.optimizers)
+        parts = list(map(groups, self.optimizers, own))
         return [group for part in parts for group in part] if all(parts) else []
 
     def updates(self, optimizer: Optimizer, variable: Any) -> bool:

@@ -44,8 +44,7 @@ Inputs = dict[str, tf.Tensor]
 
 def run(run: Run) -> Account:
     """Build the user's model anew, load the run's weights into it, and record what it does."""
-    halves, setup = run.pair, Setup(run.case, run.pair.side if run.pair else None)
-    assert halves
+    halves, setup = run.pair, Setup(run.case, run.pair.side)
     run = run._replace(case=setup.side.trained(run.case), recorders={0: setup.recorder(run.recorders[0])})
     keras.utils.clear_session()
     with precision.policy(run.at), precision.promoted(run.at) as promotions, setup.scope():

@@ -43,7 +43,6 @@ from parity.trace.keys import MODEL
 def survey(job: SurveyJob) -> None:
     """Write the survey of Keras's half. Raises UsageError and BackendError if its model cannot be built or called."""
     pair, halves, folder = job.case.model, job.pair, Path(job.folder)
-    assert isinstance(pair, Pair)
     if job.seeds:
         surveys.keep(folder / surveys.DRAWN, _drawn(job))
         return

@@ -68,7 +68,6 @@ class Weights:
     @classmethod
     def loaded(cls, model: Any, halves: mapping.PairContext, initial: Mapping[str, Floats]) -> Self:
         """Return a model's weights, set to torch's values. Raises BackendError if one would keep its random ones."""
-        assert halves.mapping
         own = cls(model, halves.mapping, survey.read(Path(halves.survey)), initial)
         covered = {held.description.name for placed in own.placed for held in placed.held} | own._left_out
         names = [held.description.name for held in own.variables]

@@ -220,7 +220,6 @@ def _renamed(number: int) -> Replaced:
 
 def _renamed_at(lookup: Lookup) -> Replaced:
     """Return the change of a name where one instruction looks it up."""
-
     return lambda code, name: code.replace(
         co_names=(*code.co_names, name), co_code=_with_byte(code, lookup.offset, lookup.argument)
     )

@@ -102,9 +102,9 @@ class Live(ABC):
     def _bound(self, call: Any) -> tuple[dict[str, Any], Callable[[], Any]]:
         """Return the arguments of a call by name, and a function that calls its module again with them."""
 
-    @abstractmethod
     def _run(self, call: Callable[[], Any]) -> Any:
         """Call the model, or a module of it, without a backward pass."""
+        return call()
 
     def _whole(self) -> Any:
         """Call the whole model as at first, with its initial state, and return its outputs by name."""

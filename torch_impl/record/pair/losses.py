@@ -40,7 +40,6 @@ def probe(outputs: list[torch.Tensor], data: PairData) -> torch.Tensor:
 def training(pair: Pair, outputs: Any, data: PairData, step: int, search: list[str]) -> Scalar:
     """Return a step's loss. Raises UsageError if no output or target fits, BackendError if the user's loss raises."""
     train, first = pair.train, _first(pair, outputs)
-    assert train
     if first is None:
         raise UsageError(f"torch={pair.torch}: no output is float, which leaves nothing to train; leave out [train]")
     output = first[1]

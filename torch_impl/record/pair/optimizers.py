@@ -6,7 +6,7 @@ gradients.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -58,10 +58,7 @@ class Joint:
             return min((order[each] for each in held if each in order), default=len(order))
 
         self.optimizers = sorted(optimizers, key=first)
-
-    @property
-    def first(self) -> Optimizer:
-        return self.optimizers[0]
+        self.first = self.optimizers[0]
 
     def groups(self, parameters: Mapping[str, Any]) -> list[ParameterGroup]:
         """Return the groups of all; none if the formula of one is not known."""
@@ -200,9 +197,8 @@ class StepObserver:
             around(torch.autograd, "backward", self._backward),
             around(torch.autograd, "grad", self._grad),
             around(torch.amp.GradScaler, "scale", self._scale),
-            ExitStack() as hooks,
+            register_optimizer_step_pre_hook(self._on_update),
         ):
-            hooks.callback(register_optimizer_step_pre_hook(self._on_update).remove)
             yield
 
     def _backward(self, backward: Callable[..., None], tensors: Any, *args: Any, **kwargs: Any) -> None:

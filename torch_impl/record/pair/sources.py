@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from parity.core.patches import applied, around
+from parity.core.plain import subclasses
 from parity.runtime import construction
 
 RESETS = ("reset_parameters", "_reset_parameters")  # the methods by which torch's modules fill their parameters
@@ -19,9 +20,7 @@ class Sources(construction.Sources):
     kinds = (nn.Module,)
 
     def _filling(self) -> Iterator[AbstractContextManager]:
-        kinds: list[type] = [nn.Module]
-        for kind in kinds:
-            kinds += [each for each in kind.__subclasses__() if each.__module__.startswith("torch.nn.")]
+        kinds = (kind for kind in subclasses(nn.Module) if kind.__module__.startswith("torch.nn."))
         resets = {(kind, name) for kind in kinds for name in RESETS if name in vars(kind)}
         return (around(kind, name, self._reset) for kind, name in resets)
 

@@ -35,7 +35,6 @@ from torch_impl.record.pair.build import call, ready, tensors, user_errors
 from torch_impl.record.pair.outputs import describe_returned, flat, named, unnamed
 from torch_impl.record.pair.rehearsal import rehearse, unused, without_dropping
 from torch_impl.record.pair.run import without_fast_paths
-from torch_impl.record.pair.script import Script
 from torch_impl.record.pair.sources import Sources
 from torch_impl.record.weights import COUNTER, STATISTICS
 
@@ -112,8 +111,7 @@ class _Pass(files.Pass):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.called: dict[str, None] = {}
-        self.arguments: dict[str, list[tuple[int, ...]]] = {}
+        self.called: dict[str, list[tuple[int, ...]]] = {}  # with the shapes of what a module is given at first
 
     def run(self, model: nn.Module, case: Case, inputs: dict[str, torch.Tensor]) -> None:
         """Call the model, and record what its modules are given and return."""
@@ -127,9 +125,7 @@ class _Pass(files.Pass):
 
     def _on_call(self, call: calls.Call) -> None:
         passed = tree.passed(call.module, call.args, call.kwargs)
-        if call.path not in self.called and passed:
-            self.arguments[call.path] = [values.shape(tensor) for tensor in passed]
-        self.called[call.path] = None
+        self.called.setdefault(call.path, [values.shape(tensor) for tensor in passed])
 
     def _on_return(self, call: calls.Call, outputs: Any) -> None:
         for output in flat(outputs) if call.path else ():
@@ -156,7 +152,7 @@ def _described(model: nn.Module, seen: _Pass, sources: Sources) -> Survey:
         tied={name: first[id(tensor)] for name, tensor in every if id(tensor) in first and name not in named_weights},
         outputs=seen.outputs,
         unnamed=seen.unnamed,
-        arguments=seen.arguments,
+        arguments={path: shapes for path, shapes in seen.called.items() if shapes},
         returned=seen.returned,
     )
 
@@ -193,7 +189,6 @@ def batches(job: BatchesJob) -> None:
     torch.manual_seed(job.case.seed)
     script, masks = program.find("torch", text, job.pair.search), Masks(job.case.seed, 0, ordered=True)
     run, is_alone = script.__self__, job.case.model.keras == UNUSED
-    assert isinstance(run, Script)
     with user_errors(f"torch={text} fails"), lowered.defaults():
         model = script()
         with masks.drawn(model) if is_alone else nullcontext():  # as it is recorded, to be compared with that

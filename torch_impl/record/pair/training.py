@@ -19,7 +19,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from parity.config.pair import ADDED_TO_NORM, SAMPLE_WEIGHT, TARGET
 from parity.config.schema import Case
-from parity.core.patches import Original, around, left_with
+from parity.core.patches import Original, applied, around, left_with
 from parity.core.program import load
 from parity.data.pairs import PairData
 from parity.runtime import survey
@@ -79,12 +79,9 @@ class Training:
         self._mixed = precision.autocast(at, self.device.type)
         self.optimizer = made(case, self.trained, halves.search)
 
-    def batch(self, number: int) -> Batch:
-        """Return the data of a step: of one that cuts its batch, the first part."""
-        return self._batch(number, self._setup.parts(self._data)[0])
-
-    def _batch(self, number: int, data: PairData) -> Batch:
-        return Batch(number, tensors(data.step(number), self.device))
+    def batch(self, number: int, part: PairData | None = None) -> Batch:
+        """Return the data of a step, or a part of it: of one that cuts its batch, the first part."""
+        return Batch(number, tensors((part or self._setup.parts(self._data)[0]).step(number), self.device))
 
     def step(self, batch: Batch, record: Callable[[Step], None] = lambda _: None) -> None:
         """Run a training step, and let what it computed be recorded; in a plain step that may be before the update."""
@@ -119,7 +116,7 @@ class Training:
         parts, values = self._setup.parts(self._data), []
         for number, data in enumerate(parts):
             with self._setup.unsynchronised(number):
-                scalar = self._differentiated(self._batch(batch.number, data), data, len(parts))
+                scalar = self._differentiated(self.batch(batch.number, data), data, len(parts))
             values.append(scalar.value.detach())
         return losses.Scalar(self._setup.mean(torch.stack(values).mean()), self._target(batch))
 
@@ -200,11 +197,8 @@ def epsilons(is_held: bool) -> Iterator[set[Optimizer]]:
             group["eps"] = own.pop(id(group))
 
     hooks = [register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)] if is_held else []
-    try:
+    with applied(hooks):
         yield reached
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 @contextmanager
