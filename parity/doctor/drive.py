@@ -59,13 +59,13 @@ class Files:
 
     def ended(self, step: int | str) -> None:
         """Note that this rank has ended a step, or all steps ("all")."""
-        self._mark(self.rank, step).touch()
+        self._file(f"step-{step}").touch()
 
     def meet(self, ranks: int, step: int) -> None:
         """Wait until all ranks have ended a step, by files: a collective could end up in the program's own queue."""
         self.ended(step)
-        for rank in range(ranks):
-            while not (self._mark(rank, step).exists() or self._mark(rank, "all").exists()):
+        for other in (Files(self.folder, rank) for rank in range(ranks)):
+            while not (other._file(f"step-{step}").exists() or other._file("step-all").exists()):
                 time.sleep(POLL)
 
     def write(self, evidence: Evidence) -> None:
@@ -97,9 +97,6 @@ class Files:
 
     def _file(self, kind: str) -> Path:
         return self.folder / f"{self.rank}.{kind}"
-
-    def _mark(self, rank: int, step: int | str) -> Path:
-        return self.folder / f"{rank}.step-{step}"
 
 
 def _encoded(value: msgspec.Struct) -> bytes:
