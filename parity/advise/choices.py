@@ -14,7 +14,7 @@ from parity.config.base import Frozen
 from parity.config.cases import checked
 from parity.config.devices import obstacle, split
 from parity.config.schema import UNUSED, Case
-from parity.config.strategies import OPTIONS, Pipelined, Strategy
+from parity.config.strategies import OPTIONS, Name, Pipelined
 from parity.core.errors import UsageError, nearest
 
 GIGA, TERA, MICRO = 1e9, 1e12, 1e-6
@@ -125,8 +125,7 @@ ENOUGH = 4  # micro-batches for each stage: from there on bubbles are small (Hua
 def by_strategy(case: Case, devices: int) -> dict[str, Case | str]:
     """Return for every strategy the case's training by it on so many devices, or why there is none."""
     trainings: dict[str, Case | str] = {}
-    for kind in get_args(Strategy):
-        name = str(kind.__struct_config__.tag)
+    for name in get_args(Name):
         try:
             changed = _by(case, name, devices)
             trainings[name] = obstacle(changed) or changed

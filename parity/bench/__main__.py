@@ -23,19 +23,9 @@ from pathlib import Path
 from typing import get_args
 
 from parity import cli
+from parity.bench import results
 from parity.bench.lanes import NAMES, USUAL, Lane, measured
 from parity.bench.report import makers, show_end, show_timed
-from parity.bench.results import (
-    Benchmark,
-    LaneTimes,
-    Timed,
-    check_machine,
-    interval,
-    quartiles,
-    read_saved,
-    slower,
-    this_machine,
-)
 from parity.config.devices import Devices, baseline, obstacle, parse
 from parity.config.schema import Case
 from parity.core.errors import BackendError, UsageError
@@ -66,10 +56,10 @@ Subject = tuple[Case, PairFile | None, Devices]  # what is timed: a case, or a p
 def main(argv: Sequence[str], program: str = "parity.bench") -> int:
     """Run the command, called as `program`, and return its exit status."""
     args = _parse(argv, program)
-    before = read_saved(args.against) if args.against else None
-    benchmark = Benchmark(machine=this_machine(), command=cli.command_line(program, argv))
+    before = results.read_saved(args.against) if args.against else None
+    benchmark = results.Benchmark(machine=results.this_machine(), command=cli.command_line(program, argv))
     if before:
-        check_machine(before, benchmark, args.against)
+        results.check_machine(before, benchmark, args.against)
     subjects = list(_subjects(args))  # a list, so that all flags are checked before anything runs
     console = output.Console(sys.stderr if args.json == "-" else sys.stdout)
     show = (lambda: None) if args.quiet else partial(show_end, console, benchmark)
@@ -82,7 +72,7 @@ def main(argv: Sequence[str], program: str = "parity.bench") -> int:
             benchmark.timed.append(timing)
             if not args.quiet:
                 show_timed(console, timing)
-        benchmark.slower = list(slower(before, benchmark)) if before else []
+        benchmark.slower = list(results.slower(before, benchmark)) if before else []
     verdicts = {timing.verdict for timing in benchmark.timed}
     return 3 if "error" in verdicts else int(bool(benchmark.slower) or any(timing.reason for timing in benchmark.timed))
 
@@ -137,14 +127,14 @@ def _swept(text: str) -> tuple[str, list[int]]:
 
 def timed(
     args: argparse.Namespace, case: Case, file: PairFile | None, devices: Devices, folder: Path, report: Report
-) -> Timed:
+) -> results.Timed:
     """Return the times of a case, or of the pair of a file; none where the two sides are not the same computation.
 
     Raises UsageError, BackendError and MissingError where a side cannot be run as users of its framework commonly do.
     """
     compared, context = _compared(args, case, file, devices, folder / "compared", report)
     batch = None if file else case.data.batch
-    result = Timed(case=case.name, batch=batch, devices=str(devices), verdict=compared.verdict)
+    result = results.Timed(case=case.name, batch=batch, devices=str(devices), verdict=compared.verdict)
     if compared.verdict not in SAME:
         is_error = compared.verdict == "error"
         result.reason = f"{'' if is_error else 'the two sides are not the same computation: '}{compared.reason}"
@@ -152,7 +142,7 @@ def timed(
     with contextlib.ExitStack() as stack:
         lanes, result.lanes = [], []
         for side, mode, own in _trainings(args, case):
-            row = LaneTimes(name=NAMES[side, mode], side=side, mode=mode, strategy=own.strategy)
+            row = results.LaneTimes(name=NAMES[side, mode], side=side, mode=mode, strategy=own.strategy)
             row.is_alone = own is not case
             row.sent = _sent(compared, side) if own is case else {}
             result.lanes.append(row)
@@ -205,10 +195,11 @@ def _trainings(args: argparse.Namespace, case: Case) -> Iterator[tuple[str, Mode
         yield from ((side, mode, alone) for side, mode in able if mode == USUAL[side])
 
 
-def _time(lanes: Sequence[tuple[Lane, LaneTimes]], seconds: float, batch: int | None) -> None:
+def _time(lanes: Sequence[tuple[Lane, results.LaneTimes]], seconds: float, batch: int | None) -> None:
     """Time the lanes that have begun, and note in their rows what was measured."""
     for (lane, row), ratio in zip(lanes, measured([lane for lane, _ in lanes], seconds), strict=True):
-        row.step, row.quartiles, row.samples = interval(lane.samples), quartiles(lane.samples), lane.samples
+        row.samples, row.step = lane.samples, results.interval(lane.samples)
+        row.quartiles = results.quartiles(lane.samples)
         row.per_second = batch / row.step.middle if batch else None
         row.ratio, row.peak, row.start, row.first = ratio, lane.peak, lane.start, lane.first
         row.joules = statistics.median(lane.joules) if lane.joules else None
@@ -217,7 +208,7 @@ def _time(lanes: Sequence[tuple[Lane, LaneTimes]], seconds: float, batch: int | 
         row.parts = lane.parts[0] if lane.parts and lane.parts[0].forward is not None else None
 
 
-def _speed_up(rows: Sequence[LaneTimes], case: Case) -> None:
+def _speed_up(rows: Sequence[results.LaneTimes], case: Case) -> None:
     """Note how much faster each row is than its side's training on a single device."""
     alone = {row.side: row.step.middle for row in rows if row.is_alone and row.step}
     for row in rows:

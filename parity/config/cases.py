@@ -160,26 +160,23 @@ def allowed_fields(kind: type, table: Any, path: str) -> set[str]:
 
     If the table does not say which config of a union stands there, the fields of all of them are returned.
     """
-    types, _ = _at(kind, table, path)
-    return {field.encode_name for struct in types if isinstance(struct, inspect.StructType) for field in struct.fields}
+    structs = (struct for struct in _at(kind, table, path) if isinstance(struct, inspect.StructType))
+    return {field.encode_name for struct in structs for field in struct.fields}
 
 
 def allowed_values(kind: type, table: Any, path: str) -> list[Any]:
     """Return the values that the field at a path may have; an empty list if it is no enumeration."""
-    types, _ = _at(kind, table, path)
-    parent, _, name = path.rpartition(".")
-    _, holders = _at(kind, table, parent)
-    tags = [holder.tag for holder in holders if isinstance(holder, inspect.StructType) and holder.tag_field == name]
-    return tags + [value for literal in types if isinstance(literal, inspect.LiteralType) for value in literal.values]
+    literals = (literal for literal in _at(kind, table, path) if isinstance(literal, inspect.LiteralType))
+    return [value for literal in literals for value in literal.values]
 
 
-def _at(kind: type, table: Any, path: str) -> tuple[list[inspect.Type], list[inspect.Type]]:
-    """Return the types at a path that agree with the tags in the table, and all types that the schema allows there."""
-    possible = list(_flat(inspect.type_info(kind)))
+def _at(kind: type, table: Any, path: str) -> list[inspect.Type]:
+    """Return the types at a path that agree with the tags in the table, or all where the tag is none of theirs."""
+    types = _tagged(_flat(inspect.type_info(kind)), table)
     for step in STEP.finditer(path):
-        possible = [member for outer in _tagged(possible, table) for member in _within(outer, step[1])]
         table = table.get(step[1]) if isinstance(table, dict) else None
-    return _tagged(possible, table), possible
+        types = _tagged((member for outer in types for member in _within(outer, step[1])), table)
+    return types
 
 
 def _flat(kind: inspect.Type) -> Iterator[inspect.Type]:
@@ -194,18 +191,18 @@ def _flat(kind: inspect.Type) -> Iterator[inspect.Type]:
 
 
 def _tagged(possible: Iterable[inspect.Type], table: Any) -> list[inspect.Type]:
-    """Return the types that the table can be: leave out structs with another tag than the table's."""
-    given = table if isinstance(table, dict) else {}
-
-    def is_other(kind: inspect.Type) -> bool:
-        return isinstance(kind, inspect.StructType) and given.get(kind.tag_field, kind.tag) != kind.tag
-
-    return [kind for kind in possible if not is_other(kind)]
+    """Return the types that the table can be: leave out structs with another tag, unless all have another one."""
+    given, types = table if isinstance(table, dict) else {}, list(possible)
+    structs = [kind for kind in types if isinstance(kind, inspect.StructType)]
+    others = [kind for kind in structs if given.get(kind.tag_field, kind.tag) != kind.tag]
+    return [kind for kind in types if kind not in others] or types
 
 
 def _within(kind: inspect.Type, name: str | None) -> Iterator[inspect.Type]:
-    """Yield the type of a struct's field, or of the items of a list or a dict; of a union its members."""
+    """Yield the type of a struct's field or tag, or of the items of a list or a dict; of a union its members."""
     match kind:
+        case inspect.StructType(tag_field=tag_field, tag=tag) if name and name == tag_field:
+            yield inspect.LiteralType((tag,))
         case inspect.StructType(fields=fields):
             yield from (inner for field in fields if field.encode_name == name for inner in _flat(field.type))
         case inspect.DictType(value_type=inner) | inspect.ListType(item_type=inner):

@@ -102,7 +102,5 @@ def distributed_sampler(size: int, replicas: int, seed: int, epoch: int) -> list
     for i, draw in enumerate(twister.random_raw(size - 1).tolist()):
         j = i + draw % (size - i)
         order[i], order[j] = order[j], order[i]
-    total = -(-size // replicas) * replicas
-    while len(order) < total:
-        order += order[: total - len(order)]
-    return [order[rank:total:replicas] for rank in range(replicas)]
+    dealt = np.resize(order, -(-size // replicas) * replicas).tolist()
+    return [dealt[rank::replicas] for rank in range(replicas)]

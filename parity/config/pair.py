@@ -192,10 +192,9 @@ class Train(Frozen, frozen=True):
     steps: Positive = 3
 
     def __post_init__(self) -> None:
-        has_loss, has_optimizer = (bool(getattr(self, f"torch_{what}")) for what in ("loss", "optimizer"))
-        if self.keras_loss and not (has_loss or self.torch_step):  # a step may compute its loss by itself
+        if self.keras_loss and not (self.torch_loss or self.torch_step):  # a step may compute its loss by itself
             raise ValueError("received only one of torch_loss and keras_loss; give both or neither, or a torch_step")
-        if has_optimizer != bool(self.keras_optimizer):
+        if bool(self.torch_optimizer) != bool(self.keras_optimizer):
             raise ValueError("received only one of torch_optimizer and keras_optimizer; give both or neither")
         if self.class_weight and self.loss != "cross_entropy":
             raise ValueError(f"class_weight weighs the classes of loss = 'cross_entropy', received {self.loss!r}")

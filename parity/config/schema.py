@@ -243,8 +243,10 @@ class Case(Frozen, frozen=True):
         for option, users in strategies.OPTIONS.items():
             value = getattr(self, option)
             if value != UNUSED[option] and self.strategy not in users:
+                *first, last = map(repr, users)
+                needed = f"{', '.join(first)} or {last}" if first else last
                 raise ValueError(
-                    f"{option} = {_toml(value)} needs the strategy {_either(users)}, received {self.strategy!r}; "
+                    f"{option} = {_toml(value)} needs the strategy {needed}, received {self.strategy!r}; "
                     f"otherwise set {option} = {_toml(UNUSED[option])}"
                 )
         if obstacle := self._obstacle():
@@ -282,9 +284,3 @@ def _toml(value: int | str | tuple[int, ...]) -> str:
     if isinstance(value, tuple):
         return str(list(value))
     return str(value).lower() if isinstance(value, bool) else repr(value)
-
-
-def _either(names: list[str]) -> str:
-    """Return names as a list in words: 'a', 'b' or 'c'."""
-    *first, last = map(repr, names)
-    return f"{', '.join(first)} or {last}" if first else last

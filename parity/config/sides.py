@@ -147,8 +147,8 @@ class KerasSide(Switches, frozen=True, omit_defaults=True, tag_field="framework"
             raise ValueError("graph and xla exclude each other: XLA compiles a graph")
         others = [key for key in ("accumulate", "checkpointing", "step", "strategy") if key in self.changes]
         if self.is_compiled and others:
-            names = "xla" if self.xla else "graph", others[0]
-            raise ValueError(f"{' and '.join(names)} exclude each other; give each a side of its own")
+            compiled = "xla" if self.xla else "graph"
+            raise ValueError(f"{compiled} and {others[0]} exclude each other; give each a side of its own")
 
     def trained(self, case: Case) -> Case:
         pair = case.model

@@ -42,54 +42,50 @@ LineOf = Callable[[TracebackType | None], str]  # returns the line of the user's
 class Files:
     def __init__(self, folder: Path, rank: int) -> None:
         self.folder, self.rank = folder, rank
-        self.evidence = folder / f"{rank}.evidence"
-        self.calls = folder / f"{rank}.calls"
-        self.stack = folder / f"{rank}.stack"
-        self._built = folder / f"{rank}.built"
 
     def answer_where(self) -> None:
         """From now on, dump the Python stack when the parent sends SIGUSR1, even while waiting in a library."""
         # The file is opened now, because a signal handler cannot open one.
-        self._open = self.stack.open("w")
+        self._open = self._file("stack").open("w")
         faulthandler.register(signal.SIGUSR1, self._open, all_threads=False)
 
     def built(self) -> None:
         """Note that the program is built, and write where the code of its process lives."""
-        self._built.write_bytes(_encoded(ownership.here()))
+        self._file("built").write_bytes(_encoded(ownership.here()))
 
     def homes(self) -> ownership.Homes | None:
         """Return where the code of the rank's process lives, or None if its program is not built yet."""
-        return next(_decoded(self._built, ownership.Homes), None)
+        return next(_decoded(self._file("built"), ownership.Homes), None)
 
     def ended(self, step: int | str) -> None:
         """Note that this rank has ended a step, or all steps ("all")."""
-        self._mark(self.rank, step).touch()
+        self._file(f"step-{step}").touch()
 
     def meet(self, ranks: int, step: int) -> None:
         """Wait until all ranks have ended a step, by files: a collective could end up in the program's own queue."""
         self.ended(step)
-        for rank in range(ranks):
-            while not (self._mark(rank, step).exists() or self._mark(rank, "all").exists()):
+        for other in (Files(self.folder, rank) for rank in range(ranks)):
+            while not (other._file(f"step-{step}").exists() or other._file("step-all").exists()):
                 time.sleep(POLL)
 
     def write(self, evidence: Evidence) -> None:
         """Write the evidence atomically, in place of what was written before."""
-        unfinished = self.evidence.with_suffix(".unfinished")
+        unfinished = self._file("unfinished")
         unfinished.write_bytes(_encoded(evidence))
-        unfinished.replace(self.evidence)
+        unfinished.replace(self._file("evidence"))
 
     def read(self) -> Evidence | None:
         """Return what the rank observed, or None if it did not come to an end."""
-        return next(_decoded(self.evidence, Evidence), None)
+        return next(_decoded(self._file("evidence"), Evidence), None)
 
     def note(self, call: Collective) -> None:
         """Note a call that is about to be made."""
-        with self.calls.open("ab") as file:
+        with self._file("calls").open("ab") as file:
             file.write(_encoded(call) + b"\n")
 
     def noted(self) -> list[Collective]:
         """Return the calls that were made or begun."""
-        return list(_decoded(self.calls, Collective))
+        return list(_decoded(self._file("calls"), Collective))
 
     def steps(self) -> int:
         """Return how many steps the rank has ended."""
@@ -97,10 +93,10 @@ class Files:
 
     def where(self) -> list[str]:
         """Return the stack that the rank dumped, as lines of Python, the innermost call first."""
-        return [line.decode().strip() for line in _lines(self.stack) if line.startswith(b"  File")]
+        return [line.decode().strip() for line in _lines(self._file("stack")) if line.startswith(b"  File")]
 
-    def _mark(self, rank: int, step: int | str) -> Path:
-        return self.folder / f"{rank}.step-{step}"
+    def _file(self, kind: str) -> Path:
+        return self.folder / f"{self.rank}.{kind}"
 
 
 def _encoded(value: msgspec.Struct) -> bytes:

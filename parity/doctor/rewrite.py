@@ -246,11 +246,9 @@ def _statements(file: str) -> dict[int | None, Any]:
 
 
 def _walk(file: str) -> Iterator[Any]:
-    try:
+    with contextlib.suppress(SyntaxError, ValueError):
         tree = ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError):
-        return iter(())
-    return (node for node in ast.walk(tree) if isinstance(node, (ast.stmt, ast.expr)))
+        yield from (node for node in ast.walk(tree) if isinstance(node, (ast.stmt, ast.expr)))
 
 
 def _bytes(file: str, number: int) -> bytes:

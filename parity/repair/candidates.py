@@ -23,7 +23,7 @@ from parity.repair.origins import Origins, Scope, insertion
 from parity.repair.source import Place, first_of, literal, parsed
 from parity.results import Cause
 from parity.runtime import survey
-from parity.runtime.survey import Frame, Made, Survey
+from parity.runtime.survey import Made, Survey
 from parity.trace.manifest import Trace
 from parity.trace.mapping import PairContext
 
@@ -161,7 +161,10 @@ class Places(Origins):
                 places += self._given(scope, made.positional if number == len(makers) - 1 else [])
         if places or not made.calls:
             return list(dict.fromkeys(places))
-        return [place for frame in reversed(makers) for place in self._added(made, frame)]
+        # The argument is left out, so that it is to be added to a call, if the class takes it.
+        name = next((name for name in self.setting.names if name in (*made.positional, *made.keywords)), None)
+        scopes = filter(None, (self.scope_of(frame, (), ()) for frame in reversed(makers)))
+        return [insertion(scope, name) for scope in scopes] if name else []
 
     def on_line(self, path: Path, number: int) -> list[Place]:
         """Return the places on a line: arguments of the setting's name, and literals of its old value."""
@@ -193,10 +196,3 @@ class Places(Origins):
             if given := self.given(scope, name, names.index(name) if name in names else None):
                 return self.value(given)
         return []
-
-    def _added(self, made: Made, frame: Frame) -> Iterator[Place]:
-        """Yield the place of an argument that a call leaves out, if the class takes it."""
-        name = next((name for name in self.setting.names if name in (*made.positional, *made.keywords)), None)
-        scope = self.scope_of(frame, (), ())
-        if name and scope:
-            yield insertion(scope, name)

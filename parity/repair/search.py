@@ -14,6 +14,7 @@ import msgspec
 
 from parity.config.pair import UNNAMED
 from parity.core.errors import UsageError
+from parity.core.groups import by_key
 from parity.core.wording import listed
 from parity.pairs.compare import compared
 from parity.pairs.file import PairFile
@@ -120,16 +121,13 @@ class Repairing:
 
     def _wishes(self, state: State) -> Wishes:
         """Return for each cause the first edit that was not refused."""
-        wishes: Wishes = {}
-        for cause in state.result.causes if state.port else ():
-            edits = sorted(self._edits(state, cause), key=lambda each: _identity(each, cause) in self._uncertain)
-            if edits:
-                wishes.setdefault(edits[0], []).append(cause)
-        return wishes
+        return by_key((edits[0], cause) for cause in state.result.causes if (edits := self._edits(state, cause)))
 
     def _edits(self, state: State, cause: Cause) -> list[Edit]:
+        """Return the edits that were not refused, last those that are accepted only if no other edit is better."""
         edits = candidates.edits(cause, state.port) if state.port else []
-        return [each for each in edits if _identity(each, cause) not in self._refused]
+        left = [each for each in edits if _identity(each, cause) not in self._refused]
+        return sorted(left, key=lambda each: _identity(each, cause) in self._uncertain)
 
     def _improved(self, state: State, wishes: Wishes) -> State:
         """Return the state with the edits that are accepted: all together, or else one of them."""
@@ -145,7 +143,7 @@ class Repairing:
             after, decision = trial or (state, Decision("refused", "its changes overlap"))
             better = (each for cause in causes for each in self._edits(state, cause) if each != edit)
             if decision.outcome == "uncertain" and not identities <= self._uncertain and any(better):
-                self._uncertain |= identities  # accepted only if no other edit is better
+                self._uncertain |= identities
                 continue
             self._note(edit, causes, decision)
             if decision.outcome != "refused":
@@ -209,11 +207,11 @@ class Repairing:
         if not state.port:
             return []
         refused = {(edit.cause, edit.where.partition(" ")[0]) for edit in self.tried if not edit.accepted}
-        left: dict[str, None] = {}  # each sentence once
+        left = []
         for cause in state.result.causes:
             why = "all edits were refused" if key(cause) in refused else candidates.why_none(cause, state.port)
-            left[f"{cause.id} at {cause.where}: {why}"] = None
-        return list(left)
+            left.append(f"{_said(key(cause))}: {why}")
+        return list(dict.fromkeys(left))
 
 
 def _identity(edit: Edit, cause: Cause) -> Identity:

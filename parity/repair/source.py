@@ -126,8 +126,7 @@ class Source:
 
     def kind(self, name: str) -> ast.ClassDef | None:
         """Return a class of the module by its name."""
-        classes = (node for node in self.nodes if isinstance(node, ast.ClassDef))
-        return next((node for node in classes if node.name == name), None)
+        return next((node for node in self.nodes if isinstance(node, ast.ClassDef) and node.name == name), None)
 
     def imported(self, name: str) -> tuple[str, int, str] | None:
         """Return the module that a name comes from, the number of its dots, and its name there ("": it is a module)."""

@@ -76,15 +76,13 @@ def _writable(text: str) -> str:
 Remark = dict[str, Any] | None  # a result of SARIF, if it has a file and a line
 
 
-def remarks_of_causes(report: Report) -> list[Remark]:
-    """Return the named causes whose line in the port is known."""
-    remarks = []
+def remarks_of_causes(report: Report) -> Iterator[Remark]:
+    """Yield the named causes whose line in the port is known."""
     for case in report.cases:
         level: Level = "error" if case.verdict == "diverged" else "warning"
         for cause in filter(lambda each: each.source, case.causes):
             said = ": ".join(filter(None, (case.case, cause.where, sides_in_words(cause))))
-            remarks.append(remark(cause.id, level, f"{said}. {cause.evidence}", cause.source))
-    return remarks
+            yield remark(cause.id, level, f"{said}. {cause.evidence}", cause.source)
 
 
 def sarif(remarks: Iterable[Remark]) -> str:

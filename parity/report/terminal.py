@@ -179,11 +179,9 @@ def _single(case: CaseResult) -> str:
 def _bits(check: object) -> str:
     if not isinstance(check, Check):
         return "-"
-    if check.verdict == "diverged" and check.worst_bits is None:
-        return "!"
-    if check.worst_bits is None:
-        return "~" if check.excused else "="
-    return str(round(check.worst_bits))
+    if check.worst_bits is not None:
+        return str(round(check.worst_bits))
+    return "!" if check.verdict == "diverged" else "~" if check.excused else "="
 
 
 def _worst_name(case: CaseResult) -> str:

@@ -91,14 +91,13 @@ def _collect(args: argparse.Namespace, faults: list[Fault], clean: list[Case], o
 def _chosen(patterns: Sequence[str]) -> list[Fault]:
     """Return the faults whose `side:name` any of the globs matches. Raises UsageError for a glob that matches none."""
     names = {f"{fault.side}:{fault.name}": fault for fault in ALL}
-    for pattern in patterns:
-        if not fnmatch.filter(names, pattern):
-            raise UsageError(
-                f"no fault matches {pattern!r}{nearest(pattern, names)}; there are {len(names)} faults, "
-                "named torch:NAME or keras:NAME"
-            )
-    matched = {name for pattern in patterns or ["*"] for name in fnmatch.filter(names, pattern)}
-    return [fault for name, fault in names.items() if name in matched]
+    matching = {pattern: fnmatch.filter(names, pattern) for pattern in patterns or ["*"]}
+    if unknown := [pattern for pattern, matches in matching.items() if not matches]:
+        raise UsageError(
+            f"no fault matches {unknown[0]!r}{nearest(unknown[0], names)}; there are {len(names)} faults, "
+            "named torch:NAME or keras:NAME"
+        )
+    return [fault for name, fault in names.items() if any(name in matches for matches in matching.values())]
 
 
 def _clean(count: int, seed: int) -> list[Case]:

@@ -55,12 +55,6 @@ class Task:
         """Wait for the recording of one side, which has begun, and return its answer. Raises MissingError."""
         return ended(self._answers[side])
 
-    def answers(self) -> dict[str, Answer]:
-        """Wait for the recordings, which have begun, and return the answers by side. Raises MissingError."""
-        with self._lock:
-            begun_so_far = dict(self._answers)
-        return {name: ended(answer) for name, answer in begun_so_far.items()}
-
     def release(self, user: str) -> None:
         """Note that a case no longer needs this trace; delete the trace after its last user, unless it is kept."""
         with self._lock:

@@ -71,7 +71,9 @@ def judged_by(
     candidate = Trace(own)
     if report:
         note_environment([reference, candidate], report)
-    result = _judged(reference.replaced(case=case), candidate, search)
+    result = judged(*in_order(reference.replaced(case=case), candidate))
+    if candidate.manifest.mapping:  # then a cause has the line of Keras's code
+        add_sources(result, survey.read(candidate.folder / "survey"), candidate.manifest.context(search))
     result.case, result.seconds = case.name, {side.name: round(answer.seconds, 3)}
     result.not_compared += _left_out(file, head)
     return result
@@ -87,14 +89,6 @@ def _unpacked(file: Path, scratch: Path) -> tuple[certificate.Head, Trace]:
     if isinstance(reference.case.model, Pair):
         unpack(reference.case, reference.folder)
     return head, reference
-
-
-def _judged(reference: Trace, candidate: Trace, search: Sequence[str]) -> CaseResult:
-    """Compare the two traces, of which PyTorch's is the reference; a cause has the line of Keras's code."""
-    result = judged(*in_order(reference, candidate))
-    if candidate.manifest.mapping:
-        add_sources(result, survey.read(candidate.folder / "survey"), candidate.manifest.context(list(search)))
-    return result
 
 
 def _case(file: Path, case: Case, side: str, builder: str, port: PairFile | None) -> Case:

@@ -41,8 +41,10 @@ class BuiltIn(Subject):
 
     def compared(self, sides: Sequence[Worker], plan: Plan, report: Report) -> CaseResult:
         """Record and compare the case, and compare each side's distributed training with that on a single device."""
-        own, single = plan.begin(self.case, self.able(sides))
-        answers, alone = own.answers(), single.answers() if single else {}
+        able = self.able(sides)
+        own, single = plan.begin(self.case, able)
+        answers = {side.name: own.answer(side.name) for side in able}
+        alone = {side.name: single.answer(side.name) for side in able} if single else {}
         try:
             result = self._failure(answers) or self._judged(own, single, alone, report)
         except UsageError as error:

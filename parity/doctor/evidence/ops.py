@@ -170,33 +170,30 @@ class Repeated(Occurrence):
     whole: bool = False  # whether each worker goes through an IterableDataset, and not the loader through a sampler
 
 
-class InPlace(Fact):
+class InPlace(Occurrence):
     """An op that changed a tensor that is part of a graph."""
 
     operation: str
     made_by: str  # the op that had computed the tensor ("relu")
     shape: list[int]
-    place: Place
 
 
-class NotFinite(Fact):
+class NotFinite(Occurrence):
     """The first op with finite inputs and another result, which reached a module's output, the loss or a gradient."""
 
     operation: str
     became: Literal["nan", "inf"]
     smallest: float | None  # the smallest value in its inputs
     largest: float | None  # the largest value in its inputs
-    place: Place
 
 
-class Failure(Fact):
+class Failure(Occurrence):
     """The exception that ended the step."""
 
     exception: str  # the name of its type
     message: str
     operation: str
     tensors: list[Tensor]  # the tensors that the failing op was given
-    place: Place
 
 
 class Soft(Occurrence):

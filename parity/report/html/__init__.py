@@ -7,7 +7,6 @@ or loaded. Without the script the page is complete, because it only filters and 
 import base64
 import gzip
 import hashlib
-from collections.abc import Mapping
 from functools import cache, partial
 from importlib import resources
 from typing import Any, NamedTuple
@@ -58,7 +57,14 @@ def part(template: str, **context: Any) -> Markup:
 
 @cache
 def _environment() -> jinja2.Environment:
-    filters: Mapping[str, Any] = {
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("parity.report.html"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
         "bits": partial(_number, "z.1f"),
         "exact": partial(_number, "z.17g"),
         "short": partial(_number, "z.6g"),
@@ -72,14 +78,6 @@ def _environment() -> jinja2.Environment:
         "when": words.when,
         "tensor": words.tensor,
     }
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("parity.report.html"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(filters)
     environment.globals.update(marks=words.MARKS, meanings=words.MEANINGS)
     environment.globals["show"] = environment.get_template("macros.html.j2").module
     return environment

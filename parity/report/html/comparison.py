@@ -42,8 +42,7 @@ def _verdict(report: Report) -> str:
     """Return the verdict that stands for the whole report: the one that most needs a reader."""
     if report.error:
         return "error"
-    shown = [verdict for verdict in words.WORST if report.summary.get(verdict)]
-    return shown[0] if shown else "match" if report.summary.get("match") else "skipped"
+    return next((verdict for verdict in (*words.WORST, "match") if report.summary.get(verdict)), "skipped")
 
 
 def _overview(report: Report) -> Markup:
