@@ -31,7 +31,8 @@ def numbers_high(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> 
     """
     given = [tf.as_dtype(each.dtype) for each in parts([args, kwargs]) if hasattr(each, "dtype")]
     floats = {dtype for dtype in given if dtype.is_floating}
-    is_before = isinstance(next(iter(args[function is WHERE :]), None), float)
+    numbers = args[1:] if function is WHERE else args
+    is_before = bool(numbers) and isinstance(numbers[0], float)
     is_high = is_before and floats == {tf.float64} if floats else not given or function is WHERE
     return given_high(function, *args, **kwargs) if is_high else function(*args, **kwargs)
 

@@ -78,9 +78,10 @@ def _orders(ours: Calls, theirs: Calls, joins_only: bool) -> Orders:
 def _shared(ours: OfCalls, theirs: OfCalls) -> tuple[dict[int, Array], dict[int, Array]] | None:
     """Return what each call of a module is given, by its number, or returns where one side does not record the former.
 
-    None if a call is given, or returns, several tensors: their numbers are none of calls.
+    None if it is called once, or if a call is given, or returns, several tensors: their numbers are none of calls.
     """
-    if any(len(set(map(frozenset, side.values()))) > 1 for side in (ours, theirs)):
+    numbers = [set(map(frozenset, side.values())) for side in (ours, theirs)]
+    if any(len(each) > 1 for each in numbers) or all(len(each) == 1 for own in numbers for each in own):
         return None
     return next(((ours[kind], theirs[kind]) for kind in INNER[::-1] if kind in ours and kind in theirs), None)
 

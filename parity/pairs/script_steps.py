@@ -250,11 +250,9 @@ def first_step(arrays: Mapping[str, Array]) -> dict[str, Array]:
         shapes.setdefault(key.rpartition("@")[0], set()).add(array.shape)
 
     def cut(name: str, first: Array) -> Array:
-        sizes = zip(*shapes[name], strict=False)
         are_ids = first.ndim == 2 and first.dtype.kind in "iu"
-        return first[
-            tuple(slice(0 if axis and (are_ids or len(set(each)) > 1) else None) for axis, each in enumerate(sizes))
-        ]
+        varies = [are_ids or len(set(sizes)) > 1 for sizes in zip(*shapes[name], strict=False)]
+        return first[tuple(slice(0 if axis and each else None) for axis, each in enumerate(varies))]
 
     return {name: cut(name, each) for key, each in arrays.items() if (name := key.removesuffix("@0")) != key}
 

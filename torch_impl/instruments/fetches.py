@@ -269,7 +269,7 @@ def _widens(extent: list[float], sample: torch.Tensor) -> bool:
 
 
 def _are_equal(given: torch.Tensor, own: torch.Tensor) -> bool:
-    return given.shape == own.shape and bool((given == own).all())
+    return given.shape == own.shape and bool((given.cpu() == own.cpu()).all())
 
 
 def _named(parts: Sequence[Taken]) -> Taken:

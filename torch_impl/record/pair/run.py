@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Iterator, Set
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -186,11 +186,8 @@ class _Course:
         def on_update(optimizer: Optimizer, *_: Any) -> None:
             self._recorded.setdefault(optimizer, len(self.recorder.keys))
 
-        with ExitStack() as hooks:
-            hooks.callback(register_optimizer_step_pre_hook(on_update).remove)
-            hooks.enter_context(
-                self.probe.forward(inputs, self._record_outputs if self.pair.train.torch_step else None)
-            )
+        on_outputs = self._record_outputs if self.pair.train.torch_step else None
+        with register_optimizer_step_pre_hook(on_update), self.probe.forward(inputs, on_outputs):
             yield
 
     def _differentiate(self) -> None:
