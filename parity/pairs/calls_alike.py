@@ -60,13 +60,15 @@ def _orders(ours: Calls, theirs: Calls, joins_only: bool) -> Orders:
     """Return the order of each module whose calls in a step have another one on the other side."""
     modules = [module for module in ours if module in theirs]
     shared = {module: each for module in modules if (each := _shared(ours[module], theirs[module]))}
-    sizes = {module: tuple(tuple(map(_size, side.values())) for side in sides) for module, sides in shared.items()}
-    told = {module: _told(*sides) for module, sides in shared.items()}
-    by_sizes: dict[Any, Order] = {}
-    for module, order in told.items():
+    sizes = {
+        module: tuple(tuple(map(_size, side.values())) for side in sides) for module, (_, *sides) in shared.items()
+    }
+    by_sizes: dict[Any, Order] = {}  # of modules that are called alike, what those tell whose inputs are recorded
+    for module, (kind, *sides) in shared.items():
+        order = _told(*sides) if kind == "input" else {}
         if len(order) > len(by_sizes.get(sizes[module], {})):
             by_sizes[sizes[module]] = order
-    orders = {module: _order(by_sizes.get(sizes[module], {}), *sides) for module, sides in shared.items()}
+    orders = {module: _order(by_sizes.get(sizes[module], {}), *sides) for module, (_, *sides) in shared.items()}
     return {
         module: order
         for module, order in orders.items()
@@ -75,15 +77,16 @@ def _orders(ours: Calls, theirs: Calls, joins_only: bool) -> Orders:
     }
 
 
-def _shared(ours: OfCalls, theirs: OfCalls) -> tuple[dict[int, Array], dict[int, Array]] | None:
+def _shared(ours: OfCalls, theirs: OfCalls) -> tuple[str, dict[int, Array], dict[int, Array]] | None:
     """Return what each call of a module is given, by its number, or returns where one side does not record the former.
 
-    None if it is called once, or if a call is given, or returns, several tensors: their numbers are none of calls.
+    The latter may be several tensors of one call, and tells no order. None if it is called once, or if a call is given,
+    or returns, several tensors beside one: their numbers are none of calls.
     """
     numbers = [set(map(frozenset, side.values())) for side in (ours, theirs)]
     if any(len(each) > 1 for each in numbers) or all(len(each) == 1 for own in numbers for each in own):
         return None
-    return next(((ours[kind], theirs[kind]) for kind in INNER[::-1] if kind in ours and kind in theirs), None)
+    return next(((kind, ours[kind], theirs[kind]) for kind in INNER[::-1] if kind in ours and kind in theirs), None)
 
 
 def _calls(tensors: Tensors) -> Calls:
