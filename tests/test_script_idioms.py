@@ -673,6 +673,19 @@ net.compile(keras.optimizers.SGD(0.1), "mse")
 net.fit(rng.normal(size=(64, 10)), rng.normal(size=(64, 1)), batch_size=32, verbose=0)
 """
 
+# A dilated kernel of TensorFlow's own function, whose gradient a CPU has in a compiled graph alone.
+DILATED = """
+class Dilated(layers.Layer):
+    def build(self, shape):
+        self.kernel, self.bias = self.add_weight(shape=(2, 2, 4)), self.add_weight(shape=(4,))
+    def call(self, x):
+        return tf.nn.conv1d(x, self.kernel, 1, "VALID", dilations=2) + self.bias
+net = keras.Sequential([keras.Input((10,)), layers.Reshape((2, 5)), layers.Permute((2, 1)), Dilated(),
+    layers.Permute((2, 1)), layers.Flatten(), layers.Dense(1)])
+net.compile(keras.optimizers.SGD(0.1), "mse")
+net.fit(rng.normal(size=(64, 10)), rng.normal(size=(64, 1)), batch_size=32, verbose=0)
+"""
+
 
 class Row(NamedTuple):
     """Two scripts, and what is told: the verdict, its causes with the values of both sides, the findings."""
@@ -878,6 +891,14 @@ ROWS = {
     "graphs of other sizes": Row(GRAPHS, GRAPHS_KERAS.format(how="sum")),
     "graphs of other sizes, their largest": Row(
         GRAPHS, GRAPHS_KERAS.format(how="max"), "diverged", [("unknown", None, None)]
+    ),
+    "a dilated kernel": Row(
+        _torch().replace(
+            NET,
+            "net = nn.Sequential("
+            "nn.Unflatten(1, (2, 5)), nn.Conv1d(2, 4, 2, dilation=2), nn.Flatten(), nn.Linear(12, 1))",
+        ),
+        DILATED,
     ),
     "a cell": Row(CELL, CELL_KERAS.format(given="mixed, [h]")),
     "what a cell is given, exchanged": Row(

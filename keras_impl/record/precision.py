@@ -48,6 +48,7 @@ def eagerly(on: bool = True) -> AbstractContextManager[None]:
     """Return a context in which tf.functions run op by op if `on`: nothing is traced, and all values can be seen.
 
     Keras compiles a convolution in groups, of which TensorFlow has no gradient on a CPU otherwise: it stays compiled.
+    Nor has it one of its own functions with a dilated kernel, which `fit` compiles.
     """
     is_eager = tf.config.functions_run_eagerly
 
@@ -55,7 +56,15 @@ def eagerly(on: bool = True) -> AbstractContextManager[None]:
         with setting(is_eager, tf.config.run_functions_eagerly, False):
             return conv(*args, **kwargs)
 
-    return applied([setting(is_eager, tf.config.run_functions_eagerly, on or is_eager()), around(nn, "conv", compiled)])
+    def dilated(conv: Original, *args: Any, **kwargs: Any) -> tf.Tensor:
+        given = inspect.signature(conv).bind(*args, **kwargs).arguments
+        if not on or max(tf.nest.flatten(given.get("dilations") or 1)) == 1:
+            return conv(*args, **kwargs)
+        operands = given.pop("input"), given.pop("filters")
+        return compiled(tf.function(lambda x, w: conv(x, w, **given), jit_compile=True), *operands)
+
+    patches = [around(nn, "conv", compiled), *(around(tf.nn, name, dilated) for name in ("conv1d", "conv2d"))]
+    return applied([setting(is_eager, tf.config.run_functions_eagerly, on or is_eager()), *patches])
 
 
 ROUNDED = 2.0**-20  # so far from 1 a sum may be that is 1 in float32
