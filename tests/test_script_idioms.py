@@ -673,6 +673,26 @@ net.compile(keras.optimizers.SGD(0.1), "mse")
 net.fit(rng.normal(size=(64, 10)), rng.normal(size=(64, 1)), batch_size=32, verbose=0)
 """
 
+# Two models that share layers, of which one is called again.
+SHARED = """
+trunk = nn.Sequential(nn.Linear(10, 8), nn.Tanh())
+actor, critic = nn.Sequential(trunk, nn.Linear(8, 1)), nn.Sequential(trunk, nn.Linear(8, 1))
+opt = torch.optim.SGD([*actor.parameters(), *critic[1].parameters()], lr=0.1)
+for x, y in DataLoader(TensorDataset(torch.randn(64, 10), torch.randn(64, 1)), 16, shuffle=True):
+    loss = F.mse_loss(actor(x), y) + F.mse_loss(critic(x), y) + F.mse_loss(actor(2 * x), y)
+    opt.zero_grad(); loss.backward(); opt.step()
+"""
+SHARED_KERAS = """
+trunk = keras.Sequential([keras.Input((10,)), layers.Dense(8), layers.Activation("tanh")])
+actor, critic = (keras.Sequential([keras.Input((10,)), trunk, layers.Dense(1)]) for _ in range(2))
+opt, mean = keras.optimizers.SGD(0.1), tf.reduce_mean
+data = rng.normal(size=(64, 10)).astype("float32"), rng.normal(size=(64, 1)).astype("float32")
+weights = actor.trainable_variables + critic.trainable_variables[-2:]
+for x, y in tf.data.Dataset.from_tensor_slices(data).shuffle(64).batch(16):
+    with tf.GradientTape() as tape:
+        loss = mean((actor(x) - y) ** 2) + mean((critic(x) - y) ** 2) + mean((actor(2 * x) - y) ** 2)
+    opt.apply(tape.gradient(loss, weights), weights)
+"""
 # A dilated kernel of TensorFlow's own function, whose gradient a CPU has in a compiled graph alone.
 DILATED = """
 class Dilated(layers.Layer):
@@ -892,6 +912,7 @@ ROWS = {
     "graphs of other sizes, their largest": Row(
         GRAPHS, GRAPHS_KERAS.format(how="max"), "diverged", [("unknown", None, None)]
     ),
+    "models that share layers": Row(SHARED, SHARED_KERAS),
     "a dilated kernel": Row(
         _torch().replace(
             NET,

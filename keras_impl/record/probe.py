@@ -142,12 +142,13 @@ class Probe:
     def _on_call(self, number: int, call: calls.Call) -> None:
         """Note what a layer is given; of a user's layer, that is known when its outputs are.
 
-        One that a user's step calls itself, as one of several models, begins a forward pass of its own.
+        One that a user's step calls again itself, as one of several models, begins another forward pass.
         """
         self._owner = number
         path = module_path(call.path)
         if self.counterparts:
-            if not calls.running():
+            is_part = isinstance(self.replicas.by_number[number].model, keras.Layer) and not calls.running()
+            if is_part and self.counterparts.has_seen(call.path):
                 self.begin_forward()
             return
         if not path:

@@ -177,6 +177,10 @@ class Counterparts:
         passing.before.update({module: self._numbers[module] for module in passing.found})
         passing.found.clear()
 
+    def has_seen(self, path: str) -> bool:
+        """Return whether a layer was called in this forward pass."""
+        return self._passing.outputs[path] > 0
+
     def end_step(self) -> None:
         """End a step: its tensors are numbered anew."""
         self._passing = _Pass()
