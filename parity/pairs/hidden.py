@@ -258,7 +258,8 @@ def undone_flattenings(examined: Examined, mapping: Mapping, reference: Trace) -
     """
     kinds = reference.manifest.modules
     modules = list(kinds)
-    regrouped = {entry.torch[0].rpartition(".")[0] for entry in mapping.entries if entry.takes_features_apart}
+    apart = (entry for entry in mapping.entries if "(" in entry.rearrange or entry.orders_inputs)
+    regrouped = {entry.torch[0].rpartition(".")[0] for entry in apart}
     weighted = {entry.torch[0].rpartition(".")[0] for entry in mapping.entries}
 
     def is_undone(module: str) -> bool:

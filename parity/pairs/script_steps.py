@@ -99,9 +99,8 @@ def steps(fetched: Fetched | None, torch: Batches, keras_fetched: Fetched | None
     if chosen is None or len(left) < len(targets):
         return None
     own_fetched, of_step, called = chosen
-    renamed = {own: f"{OF_BATCH}.{own}" if own else OF_BATCH for own in taken.values()} | dict(
-        zip(left, targets, strict=False)
-    )
+    renamed = {own: f"{OF_BATCH}.{own}" if own else OF_BATCH for own in taken.values()}
+    renamed |= dict(zip(left, targets, strict=False))
     inputs = {own: _as(f"{GIVEN}{key}", of_step[key], given[own]) for key, own in called.items()}
     if len(fetched.modules) > 1:
         inputs = {own: msgspec.structs.replace(each, torch=own) for own, each in inputs.items()}
@@ -109,21 +108,21 @@ def steps(fetched: Fetched | None, torch: Batches, keras_fetched: Fetched | None
     inputs |= {name: described(batch[own]) for own, name in renamed.items() if name in targets}
     names_in_pair = {f"{BATCH}{own}": name for own, name in renamed.items()}
     names_in_pair |= {f"{GIVEN}{own}": own for own in given}
-    arrays = {
-        f"{names_in_pair[name]}@{step}": array
-        for (name, _, step), array in ((key.rpartition("@"), array) for key, array in torch.items())
-        if name in names_in_pair
-    }
     makes = any(not any(np.array_equal(made, own) for own in of_batch.values()) for made in of_step.values())
     makes |= own_fetched.makes_more
     joins = {len(each) for each in given.values() if each.ndim}.isdisjoint(len(each) for each in batch.values())
     are_made = fetched.is_several or keras_fetched.is_several or ((fetched.is_random or joins) and makes)
     is_made_before = fetched.is_random and not makes  # Keras's script draws it for its data
-    are_alike = not is_made_before and all(
-        are_data_alike(torch[f"{BATCH}{own}@0"], of_batch[key]) for key, own in taken.items()
-    )
+    both = ((torch[f"{BATCH}{own}@0"], of_batch[key]) for key, own in taken.items())
+    are_alike = not is_made_before and all(itertools.starmap(are_data_alike, both))
     fetched = msgspec.structs.replace(fetched, names={own: renamed.get(own, "") for own in fetched.names})
-    return Steps(inputs, arrays, fetched, own_fetched, are_made, are_alike)
+    return Steps(inputs, _renamed(torch, names_in_pair), fetched, own_fetched, are_made, are_alike)
+
+
+def _renamed(arrays: Batches, names: Mapping[str, str]) -> dict[str, Array]:
+    """Return those arrays of all steps that have a name in the pair, by that; `names`: by their own."""
+    parts = ((key.rpartition("@"), array) for key, array in arrays.items())
+    return {f"{names[name]}@{step}": array for (name, _, step), array in parts if name in names}
 
 
 def _chosen(

@@ -22,9 +22,9 @@ class Entry(WeightRule, frozen=True):
     by: Literal["rule", "name", "order", "shape", "run"] = "order"
 
     @property
-    def takes_features_apart(self) -> bool:
-        """Return whether Keras's weight takes its inputs in another order, as behind another flattening."""
-        return "(" in self.rearrange or bool(self.order and not self.each)
+    def orders_inputs(self) -> bool:
+        """Return whether Keras's weight takes its inputs in an order that is listed: `each` would order outputs."""
+        return bool(self.order and not self.each)
 
 
 class Unplaced(msgspec.Struct, frozen=True, kw_only=True):

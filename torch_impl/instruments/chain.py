@@ -1,7 +1,8 @@
 """Modules that a step calls one by one, each with what those before it return: an encoder, a decoder, a head.
 
 They are one model, which calls all of them where the script calls the first. Further modules that are trained, such as
-weights of the terms of a loss, are its parts, and are called by the script alone. Frozen modules stand beside it.
+weights of the terms of a loss, are its parts, and are called by the script alone. Frozen modules stand beside it. Those
+that are given what the step makes, such as a GAN's, are one model as well, which calls each with its own inputs.
 """
 
 import inspect

@@ -53,8 +53,8 @@ class Fetch:
         """Return whether a module was called behind it."""
         return bool(self.given or self.backwards)
 
-    def last(self, parts: int) -> "list[Fetch]":
-        """Return it behind those that were taken before it, so many in all."""
+    def of_step(self, parts: int) -> "list[Fetch]":
+        """Return it behind those that were taken for the same step, so many in all."""
         return [*self.before, self][-parts:]
 
     def note(self, module: nn.Module, taken: Taken, returned: Any) -> None:
@@ -148,10 +148,10 @@ class Fetches:
             return None
         first, parts = fetches[0], self._parts
         return Fetched(
-            first=first.last(parts)[0].number,
+            first=first.of_step(parts)[0].number,
             parts=parts,
             modules={self._names[module]: self.number(module) for module in first.given},
-            names=dict.fromkeys(_named([each.batch for each in first.last(parts)]), ""),
+            names=dict.fromkeys(_named([each.batch for each in first.of_step(parts)]), ""),
             takes=[
                 [f"{parts - 1 - number}.{name}" if parts > 1 else name for number, name in first.takes[module]]
                 for module in first.given
@@ -168,14 +168,14 @@ class Fetches:
         """
         unlike, parts = (each for each in self._all if each.is_unlike and each.backwards), self._parts
         for step, fetch in enumerate((*self.trained_on(), *unlike)):
-            for name, each in _named([part.batch for part in fetch.last(parts)]).items():
+            for name, each in _named([part.batch for part in fetch.of_step(parts)]).items():
                 yield f"{BATCH}{name}@{step}", each
             for module, taken in fetch.given.items():
                 prefix = f"{self._names[module]}." if len(fetch.given) > 1 else ""
                 for name, each in taken.items():
                     yield f"{GIVEN}{prefix}{name}@{step}", each
         for fetch in self.trained_on()[:1]:
-            for name, each in _named([self._first[part.dataset] for part in fetch.last(parts)]).items():
+            for name, each in _named([self._first[part.dataset] for part in fetch.of_step(parts)]).items():
                 yield f"{FIRST}{name}", each
 
     def _on_module(self, init: Callable[..., None], module: nn.Module, *args: Any, **kwargs: Any) -> None:

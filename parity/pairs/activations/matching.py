@@ -166,8 +166,7 @@ def _outputs(torch: Survey, keras: Survey) -> list[str]:
 def _reordered(mapping: Mapping) -> set[str]:
     """Return torch's modules whose Keras layer takes its features in another order, as behind another flattening."""
     entries = [entry for entry in mapping.entries if entry.rearrange and "..." not in entry.rearrange]
-    in_order = (entry for entry in entries if entry.order and not entry.each)
-    reordering = [*in_order, *(entry for entry in entries if any(map(reorders, entry.rearrange.split(";"))))]
+    reordering = [each for each in entries if each.orders_inputs or any(map(reorders, each.rearrange.split(";")))]
     return {name.rpartition(".")[0] for entry in reordering for name in entry.torch}
 
 
