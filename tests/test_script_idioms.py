@@ -54,6 +54,14 @@ for epoch in range(4):
             loss = {loss}
         opt.apply(tape.gradient(loss, net.trainable_variables), net.trainable_variables)
 """
+MICRO = """
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for epoch in range(4):
+    for i, (x, y) in enumerate(DataLoader(data, batch_size=8)):
+        (F.mse_loss(net(x), y){share}).backward()
+        if i % 4 == 3:
+            opt.step(); opt.zero_grad()
+"""
 HALVED = "keras.callbacks.LearningRateScheduler(lambda epoch: 0.1 * 0.5**epoch)"
 # Keras calls it once for the four steps that it runs at once: the rate of all is that of the first.
 WARMUP = """
@@ -74,6 +82,10 @@ def _torch(
 ) -> str:
     data = DATA.format(samples=samples, targets=targets.format(samples=samples))
     return data + NET + LOOP.format(loss=loss, end=end)
+
+
+def _micro(share: str = " / 4") -> str:
+    return DATA.format(samples=64, targets="torch.randn(64, 1)") + NET + MICRO.format(share=share)
 
 
 def _fit(
@@ -881,6 +893,20 @@ ROWS = {
     ),
     "float64 by default": Row(
         "torch.set_default_dtype(torch.float64)\n" + _torch(), "keras.config.set_floatx('float64')\n" + _fit()
+    ),
+    "micro-batches": Row(_micro(), _fit()),
+    "micro-batches of fit": Row(
+        _torch(), _fit(data="x, y, batch_size=8").replace("SGD(0.1)", "SGD(0.1, gradient_accumulation_steps=4)")
+    ),
+    "micro-batches that are added": Row(_micro(share=""), _fit(), "diverged", [("loss.normalisation", 1.0, 0.25)]),
+    "micro-batches and another activation": Row(
+        _micro(), _fit().replace("tanh", "gelu"), "diverged", [("activation.kind", "tanh", "gelu")]
+    ),
+    "micro-batches and a batch's statistics": Row(
+        _micro().replace("nn.Tanh()", "nn.BatchNorm1d(16, eps=1e-3, momentum=0.01)"),
+        _fit().replace('16, activation="tanh")', "16), layers.BatchNormalization()"),
+        "diverged",
+        [("batch_norm.parts", 4, 1), ("batch_norm.running_variance", "unbiased", "biased")],
     ),
     "a number before a tensor": Row(_torch(), _fit(data=MASKED)),
     "decay under a schedule": Row(

@@ -14,7 +14,6 @@ from parity.pairs.accepting.evidence import Evidence
 from parity.pairs.accepting.expect import apply_expected, drop_held, held, left_over
 from parity.pairs.accepting.suggest import INHERENT, inherent, layout, loading, order_of_axes, suggestions
 from parity.pairs.activations.matching import summary
-from parity.pairs.calls_alike import with_calls_alike
 from parity.pairs.causes import later
 from parity.pairs.causes.experiment import Experiment
 from parity.pairs.causes.pair_causes import (
@@ -30,6 +29,7 @@ from parity.pairs.extent import constants, few, gradients, not_run, note_counter
 from parity.pairs.one_form import as_decayed, in_torchs_form
 from parity.results import CaseResult, Divergence, Verdict
 from parity.trace import keys
+from parity.trace.calls_alike import with_calls_alike
 from parity.trace.keys import MODEL, plain
 from parity.trace.manifest import Trace
 from parity.trace.mapping import Mapping, Matching

@@ -5,13 +5,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from einops import rearrange
+from msgspec.structs import replace
 
 from parity.config.pair import TARGET, Pair
 from parity.core.arrays import Array
 from parity.core.errors import UsageError
 from parity.core.script import name_of
 from parity.core.wording import count
-from parity.pairs.script_records import BATCH, FIRST, GIVEN, IGNORED, OF_LOSS, PART, Batches
+from parity.pairs.script_records import BATCH, FIRST, GIVEN, IGNORED, OF_LOSS, PART, Batches, Trained
 from parity.pairs.script_steps import alike, axes
 
 
@@ -143,3 +144,36 @@ def without_parts(torch: Batches, keras: Batches) -> tuple[dict[str, Array], boo
     targets = [array for name, array in keras.items() if name.partition(".")[0] == TARGET]
     takes_parts = any(array[0].size in sizes for array in targets)
     return arrays | (parts if takes_parts else {}), takes_parts
+
+
+def with_steps_joined(
+    ours: Trained, torch: Batches, theirs: Trained, keras: Batches
+) -> tuple[Trained, dict[str, Array]] | None:
+    """Return what PyTorch's script trains on with the steps joined whose gradients are those of one batch of Keras's.
+
+    Where Keras's fit accumulates gradients, that is noted instead. None if each step is one of the other's, or if what
+    PyTorch's steps are given beside their samples differs.
+    """
+    lengths = [len(next(each for each in arrays.values() if each.ndim)) for arrays in (torch, keras)]
+    times, rest = divmod(max(lengths), max(min(lengths), 1))
+    every = (ours if lengths[0] < lengths[1] else theirs).every
+    if rest or times < 2 or every % times:
+        return None
+    if lengths[0] > lengths[1]:
+        return replace(ours, keras_joined=times), dict(torch)
+    own: dict[str, dict[str, Array]] = {}  # by name
+    for key, array in torch.items():
+        own.setdefault(key.rpartition("@")[0] or key, {})[key] = array
+    number, joined = max(map(len, own.values())), dict[str, Array]()
+    for name, of_steps in own.items():
+        if len(of_steps) < number:  # whole batches, which a step cuts itself, or the first samples of a dataset
+            joined |= of_steps
+            continue
+        for step, parts in enumerate(zip(*[iter(of_steps.values())] * times, strict=False)):
+            is_cut = parts[0].ndim > 0 and len(parts[0]) == lengths[0]
+            if any(each.shape != parts[0].shape or not (is_cut or np.array_equal(each, parts[0])) for each in parts):
+                return None
+            joined[f"{name}@{step}"] = np.concatenate(parts) if is_cut else parts[0]
+    takes_parts = any(key.startswith(BATCH) and len(array) == lengths[0] for key, array in torch.items())
+    epoch = ours.epoch // times if takes_parts else ours.epoch
+    return replace(ours, joined=times, asked=0, epoch=epoch), joined

@@ -143,7 +143,9 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     frozen, and parts of Keras's model; `of_beside`: the names of what its loss takes of these; `takes_parts`: whether
     this takes only parts of its targets; `outside`: how many parameters it trains that no module holds. `chain`: the
     modules, or layers, that its step calls one by one, each with what those before return, and in PyTorch's record
-    `keras_chain`; `is_held`: whether Keras's loop has a target that no loss of Keras's and no dataset gives.
+    `keras_chain`; `is_held`: whether Keras's loop has a target that no loss of Keras's and no dataset gives. `every`:
+    after how many steps it updates its model, not of Keras's loop; `joined`: how many of PyTorch's are one step, where
+    they accumulate the gradients of one of Keras's batches, and in PyTorch's record `keras_joined` likewise.
     """
 
     inputs: list[str]
@@ -180,6 +182,9 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     is_held: bool = False
     chain: Fetched | None = None
     keras_chain: Fetched | None = None
+    every: int = 1
+    joined: int = 1
+    keras_joined: int = 1
 
 
 def write(folder: Path, trained: Trained, arrays: Mapping[str, Array], unlike: Mapping[str, Array] = {}) -> None:

@@ -36,8 +36,8 @@ def tell(result: CaseResult, file: PairFile, folder: Path) -> None:
     result.not_compared += _not_run(file.pair, trained, port)
     result.assumptions += _assumed(file.pair, trained, *arrays)
     result.causes = _with_lost(result.causes, trained, *arrays)
-    apart = list(_data_apart(file.pair, bool(trained.fetched), *arrays))
-    if not apart and trained.epoch and port.epoch and trained.epoch != port.epoch:
+    apart = list(_data_apart(file.pair, trained, *arrays))
+    if not apart and trained.epoch and port.epoch and trained.epoch * trained.keras_joined != port.epoch:
         ours, theirs = name_of(file.pair.torch), name_of(file.pair.keras)
         message = f"an epoch of {ours} has {count(trained.epoch, 'batch')}, one of {theirs} {port.epoch}"
         apart.append(Finding(id="script.epoch", side="keras", where=theirs, message=message))
@@ -57,7 +57,7 @@ def _with_lost(causes: list[Cause], trained: Trained, torch: Batches, keras: Bat
     return [named, *(cause for cause in causes if cause not in unknown)]
 
 
-def _data_apart(pair: Pair, begins_with_batch: bool, torch: Batches, keras: Batches) -> Iterator[Finding]:
+def _data_apart(pair: Pair, trained: Trained, torch: Batches, keras: Batches) -> Iterator[Finding]:
     """Yield what the batches of two scripts differ in: their size, and the scale of what models, or losses, are given.
 
     Of another scale is that of which the mean logarithms of the samples' root mean squares are further apart than
@@ -67,7 +67,9 @@ def _data_apart(pair: Pair, begins_with_batch: bool, torch: Batches, keras: Batc
     ours, theirs = name_of(pair.torch), name_of(pair.keras)
     lengths = [len(next(each for each in arrays.values() if each.ndim)) for arrays in (torch, keras)]
     both = ({len(each) for each in arrays.values() if each.ndim} for arrays in (torch, keras))
-    if lengths[0] != lengths[1] and not set.intersection(*both):  # graphs are as many, and not their nodes
+    if lengths[0] != lengths[1] * trained.keras_joined and not set.intersection(
+        *both
+    ):  # graphs are as many, and not their nodes
         message = f"{ours} trains on batches of {lengths[0]}, {theirs} on batches of {lengths[1]}"
         yield Finding(id="script.batch_size", side="keras", where=theirs, message=message)
     taken = [each for key, each in torch.items() if key.startswith(OF_BATCH)]
@@ -78,7 +80,7 @@ def _data_apart(pair: Pair, begins_with_batch: bool, torch: Batches, keras: Batc
         is_made = bool(taken) and not any(np.array_equal(steps[0], each) for each in taken if steps)
         is_other = any(each.dtype.kind != "f" for side in sides for each in side)
         same = [target for target in keras if target.startswith(TARGET) and np.array_equal(own, keras[target])]
-        others = [] if begins_with_batch else [torch.get(f"{target}@0", own) for target in same]
+        others = [] if trained.fetched else [torch.get(f"{target}@0", own) for target in same]
         if any(each.size == steps[0].size and (each.ravel() != steps[0].ravel()).any() for each in others if steps):
             message = f"{theirs} gives {name} to its loss as target too, {ours} another tensor"
             yield Finding(id="script.data", side="keras", where=theirs, message=message)
@@ -127,6 +129,9 @@ def _assumed(pair: Pair, trained: Trained, arrays: Mapping[str, Array], keras: M
     ours, theirs = name_of(pair.torch), name_of(pair.keras)
     if trained.states:
         yield f"{', '.join(trained.states)} of {ours}'s model: zeros at first, as in Keras's, then what each carries on"
+    for parts, cut, whole in ((trained.joined, ours, theirs), (trained.keras_joined, theirs, ours)):
+        if parts > 1:
+            yield f"{parts} batches of {cut}, whose gradients make one update, are one of {whole}"
     given = [name for name in pair.inputs if name.startswith(OF_BATCH)] or list(pair.inputs)
     kinds = []
     for name in given:

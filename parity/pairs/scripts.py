@@ -80,6 +80,8 @@ def _joined(file: PairFile, folder: Path, has_keras: bool) -> PairFile:
     torch, keras = _Ran.of(folder / "torch"), _Ran.of(folder / "keras") if has_keras else None
     arrays, takes_parts = script_counterparts.without_parts(torch.arrays, keras.arrays if keras else {})
     torch = _Ran(replace(torch.trained, takes_parts=takes_parts), arrays)
+    if keras and (joined := script_counterparts.with_steps_joined(*torch, *keras)):
+        torch = _Ran(*joined)
     made, shared = None, None
     if not keras:
         shared = {name: described(torch.arrays[f"{name}@0"]) for name in _names_of_calls(torch.arrays)}

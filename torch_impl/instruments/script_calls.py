@@ -4,6 +4,7 @@ import functools
 import gc
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -83,6 +84,7 @@ def tensors_of_call(
     return flat
 
 
+is_undivided: ContextVar[bool] = ContextVar("is_undivided", default=False)  # whether a step gets its batch whole
 evaluating: WeakKeyDictionary[nn.Module, list[nn.Module]] = WeakKeyDictionary()  # parts of the model of a script
 
 

@@ -181,6 +181,11 @@ class Counterparts:
         """Return whether a layer was called in this forward pass."""
         return self._passing.outputs[path] > 0
 
+    def begin_part(self) -> None:
+        """Begin a part of a batch: its tensors are numbered as those of the first."""
+        for numbers in (self._passing.before, self._passing.inputs, self._passing.earlier):
+            numbers.clear()
+
     def end_step(self) -> None:
         """End a step: its tensors are numbered anew."""
         self._passing = _Pass()

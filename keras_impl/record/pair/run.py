@@ -30,6 +30,7 @@ from parity.config.pair import SPARSE
 from parity.config.schema import Case
 from parity.core.precision import HIGH
 from parity.data.pairs import PairData
+from parity.pairs import script_records
 from parity.pairs.weights.patterns import reverse
 from parity.runtime import survey
 from parity.runtime.drive import Account, Program, Run
@@ -44,7 +45,8 @@ Inputs = dict[str, tf.Tensor]
 
 def run(run: Run) -> Account:
     """Build the user's model anew, load the run's weights into it, and record what it does."""
-    halves, setup = run.pair, Setup(run.case, run.pair.side)
+    halves, trained = run.pair, script_records.known(run.pair.search)
+    setup = Setup(run.case, halves.side, trained.keras_joined if trained else 1)
     run = run._replace(case=setup.side.trained(run.case), recorders={0: setup.recorder(run.recorders[0])})
     keras.utils.clear_session()
     with precision.policy(run.at), precision.promoted(run.at) as promotions, setup.scope():
@@ -58,7 +60,7 @@ def run(run: Run) -> Account:
         course = _Course(run, model, weights, probe, setup)
         course.run()
         training = setup.told(course.training)
-    if course.traced and run.at == HIGH and halves.side is None:
+    if course.traced and run.at == HIGH and setup.is_plain:
         # A script's loop is run on its own batches, which are float32.
         run = run._replace(at=run.case.precision if fitted.loop(course.traced) else HIGH)
         with precision.policy(run.at), precision.promoted(run.at):
@@ -152,6 +154,7 @@ class _Course:
         self.probe.begin_forward()
         if isinstance(self.recorder, Parts):
             self.recorder.begin(devices.replica())
+            self.probe.counterparts.begin_part()
 
     def _record_step(self, batch: Batch, step: Step) -> None:
         if isinstance(self.recorder, Parts):

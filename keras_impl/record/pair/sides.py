@@ -31,10 +31,13 @@ Axes = Callable[[tuple[int, ...]], Order | None]
 
 
 class Setup:
-    """How a run of a side calls its model; without a side, as the plain run does."""
+    """How a run of a side calls its model; without a side, as the plain run does.
 
-    def __init__(self, case: Case, side: KerasSide | None = None) -> None:
-        self.side, self.is_plain = side or KerasSide(), side is None
+    `joined`: in how many parts a batch is given to a script whose optimizer updates once for them.
+    """
+
+    def __init__(self, case: Case, side: KerasSide | None = None, joined: int = 1) -> None:
+        self.side, self.is_plain = side or KerasSide(accumulate=joined), side is None and joined == 1
         self._seed = case.seed
         self.masks: OrderedMasks | None = None  # until `draw`
         self.batch: list[np.ndarray] = []  # the inputs of a step of the user's own; none for a plain step
@@ -102,10 +105,10 @@ class Setup:
             self.masks.begin_part(None)
 
     def accumulate(self, optimizer: keras.optimizers.Optimizer) -> None:
-        """Let an optimizer that is not built yet update once for all parts. Raises UsageError if it does by itself."""
+        """Let an optimizer that is not built yet update once for all parts. Raises UsageError if it does for others."""
         if self.side.accumulate == 1:
             return
-        if optimizer.gradient_accumulation_steps:
+        if optimizer.gradient_accumulation_steps not in (None, self.side.accumulate):
             raise UsageError(
                 f"accumulate = {self.side.accumulate}: the optimizer has gradient_accumulation_steps = "
                 f"{optimizer.gradient_accumulation_steps} already; leave one of them out"

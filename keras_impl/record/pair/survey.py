@@ -264,6 +264,7 @@ def batches(job: BatchesJob) -> None:
         targets=[key for (key, *_), _ in keras.tree.flatten_with_path(fit.y)] if keras.tree.is_nested(fit.y) else [],
         is_distributed=run.is_distributed,
         sizes=[int(np.prod(each.shape)) for each in getattr(model, "weights", [])],
+        every=getattr(getattr(model, "optimizer", None), "gradient_accumulation_steps", None) or 1,
         is_held=run.is_loop and not run.targets.is_seen,
         has_copies=bool(run.copies) or getattr(getattr(model, "optimizer", None), "use_ema", False),
     )

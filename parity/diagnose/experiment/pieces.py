@@ -4,6 +4,7 @@ A loss is a single number, which a search over all numbers meets by chance. So i
 of its step. The updates of all parameters are taken together as well, because one optimizer makes them.
 """
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from parity.core.arrays import Array
 from parity.diagnose.formula import Seen, largest, seen
 from parity.runtime.experiment import Question, Tensor
 from parity.trace import keys
+from parity.trace.calls_alike import with_calls_alike
 from parity.trace.keys import INPUT
 from parity.trace.manifest import Tensors, Trace
 from parity.trace.recorder import FORWARD
@@ -121,7 +123,16 @@ def evidence(question: Question, directions: bool = False, part: str = "") -> Ev
 
 
 def _traces(question: Question) -> tuple[Trace, Trace]:
-    return Trace(Path(question.own)).whole(), Trace(Path(question.other)).whole()
+    return _read(question.own, question.other)
+
+
+@functools.lru_cache(maxsize=1)
+def _read(own: str, other: str) -> tuple[Trace, Trace]:
+    """Return both recordings, with the calls of modules as they are compared."""
+    traces = [Trace(Path(folder)).whole() for folder in (own, other)]
+    torch = int(traces[1].backend == "torch")
+    alike = with_calls_alike(traces[torch], traces[not torch])
+    return alike[torch], alike[not torch]
 
 
 def _forward(own: Trace, other: Trace, stem: str) -> Iterator[tuple[Array, Array]]:

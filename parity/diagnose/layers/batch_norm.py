@@ -19,6 +19,8 @@ from parity.diagnose.layers.norms import Axes, Moments
 # PyTorch's default, Keras's default (0.99 as the weight of the old statistics), both with the weights exchanged, and
 # one more in use.
 MOMENTA: Final = (0.1, 0.01, 0.9, 0.99, 0.001)
+MOST_PARTS: Final = 16  # of a batch, of which each has statistics of its own
+EQUAL: Final = 1e-9  # of the standard deviation: how far means are apart that are equal
 STATISTICS: Final = ("running_mean", "running_var")
 BATCH, RUNNING = "batch statistics", "running statistics"
 OWN, ALL, FIRST = "this replica's", "all replicas'", "replica 0's"
@@ -65,8 +67,15 @@ def _moments(call: Call, settings: Settings) -> Moments:
         require(set(STATISTICS) <= set(old), "running statistics")
         mean, variance = (np.reshape(old[name], _broadcast_shape(x)) for name in STATISTICS)
         return Moments(mean, x - mean, variance, 0)
-    statistics = _channel_moments(x) if settings["scope"] == OWN else _over_all_replicas(call)
-    return statistics._replace(centred=x - statistics.mean)
+    if settings["scope"] != OWN:
+        statistics = _over_all_replicas(call)
+        return statistics._replace(centred=x - statistics.mean)
+    parts = [_channel_moments(part) for part in np.split(x, settings["parts"])]
+    mean, variance = (
+        np.repeat(np.concatenate(each), len(x) // len(parts), axis=0)
+        for each in zip(*[part[::2] for part in parts], strict=True)
+    )
+    return Moments(mean, x - mean, variance, parts[0].size)
 
 
 def _over_all_replicas(call: Call) -> Moments:
@@ -103,7 +112,7 @@ def _update_statistics(call: Call, settings: Settings) -> list[Moments]:
         own = batch.size * len(call.inputs[0]) // samples
         return [batch if settings["scope"] == ALL else batch._replace(size=own)]
     if settings["buffers"] == OWN:
-        return [_channel_moments(inputs[0]) for inputs in call.calls]
+        return [_channel_moments(part) for inputs in call.calls for part in np.split(inputs[0], settings["parts"])]
     by_replica = [_channel_moments(inputs[0]) for inputs in call.replicas]
     if settings["buffers"] == FIRST:
         return by_replica[:1]
@@ -118,6 +127,23 @@ def _modes(call: Call, settings: Settings) -> tuple[str, ...]:
 
 def _has_replicas(call: Call) -> bool:
     return len(call.replicas) > 1
+
+
+def _parts(call: Call, settings: Settings) -> tuple[int, ...]:
+    """Return in how many parts the layer was given its batch, as the means of what it returns for them tell.
+
+    Each is the bias, whatever the layer's other settings are.
+    """
+    if settings["mode"] != BATCH or _has_replicas(call):
+        return (1,)
+    x, least = call.output, EQUAL * call.output.std()
+
+    def are_parts(number: int) -> bool:
+        return len(x) % number == 0 and bool(
+            np.ptp([_channel_moments(part).mean for part in np.split(x, number)], axis=0).max() <= least
+        )
+
+    return max(filter(are_parts, range(1, MOST_PARTS + 1))), 1
 
 
 def _befores(call: Call, settings: Settings) -> tuple[str, ...]:
@@ -147,6 +173,7 @@ BATCH_NORM = Formula(
     (
         Trait("mode", "batch_norm.mode", _modes),
         Trait("scope", "batch_norm.scope", choices_if(_has_replicas, OWN, ALL, ALL_AS_OWN)),
+        Trait("parts", "batch_norm.parts", _parts),
         Trait("frozen", "batch_norm.frozen", usually(lambda call: not call.training, False, True)),
         Trait("running_variance", "batch_norm.running_variance", choices("unbiased", "biased")),
         Trait("before", "batch_norm.buffers", _befores),

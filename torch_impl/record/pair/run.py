@@ -16,6 +16,7 @@ from parity.config.pair import CLIP, EPSILON
 from parity.config.schema import Case
 from parity.core.patches import applied, setting
 from parity.data.pairs import PairData
+from parity.pairs import script_records
 from parity.runtime import survey
 from parity.runtime.drive import Account, Program, Run
 from parity.trace import manifest
@@ -37,7 +38,8 @@ from torch_impl.record.recorders import LayoutRecorder
 
 def run(run: Run) -> Account:
     """Build the user's model anew, load the run's weights into it, and record what it does."""
-    setup, machine = Setup(run.case, run.pair.side), devices.find(run.case)
+    trained = script_records.known(run.pair.search)
+    setup, machine = Setup(run.case, run.pair.side, trained.joined if trained else 1), devices.find(run.case)
     device = setup.device(machine.logical[0])
     run = run._replace(case=setup.side.trained(run.case), recorders={0: setup.recorder(run.recorders[0])})
     with precision.policy(run.at), precision.promoted(run.at) as promotions:

@@ -39,6 +39,7 @@ class Script(Run):
         self._accumulates = False  # whether a step has updated nothing
         self._begins: Early | None = None  # the call with which the first step begins, if it is none in training
         self.has_unlike = False  # whether the last of the batches is none of the steps
+        self.every = 1  # after how many of the batches the model is updated
         self.carried: set[str] = set()  # what the model is given of what it has returned in the step before
 
     def build(self) -> nn.Module:
@@ -87,6 +88,14 @@ class Script(Run):
         """
         if not any(each is self._model for each in model.modules()):
             raise UsageError(f"{self.name}: was run anew since this model was built")
+        if self._known and self._known.joined > 1 and not script_calls.is_undivided.get():
+            cut = zip(*(each.chunk(self._known.joined) for each in batch.values()), strict=True)
+            return sum(self._part(model, dict(zip(batch, parts, strict=True))).detach() for parts in cut)
+        loss = self._part(model, batch)
+        return None if self._accumulates or self._backwards > 1 else loss
+
+    def _part(self, model: nn.Module, batch: Given) -> Any:
+        """Run the script's next training step, and return what it differentiates at last."""
         self._stands_in = model
         self.copies = script_calls.copy_to(self.copies)
         if not (self._run.dead and self._passes and not self._backwards):
@@ -95,7 +104,7 @@ class Script(Run):
             self._resume()
             self._check()
             self._accumulates |= before == [each._version for each in model.parameters()]
-            return None if self._accumulates or self._backwards > 1 else self._data.tape.loss
+            return self._data.tape.loss
         self._data.batch = batch
         again = (model(*args, **kwargs) for args, kwargs in itertools.starmap(self._data.given, self._data.calls))
         self._data.tape.again([output for outputs in again for output in flat(outputs)]).backward()
@@ -128,7 +137,9 @@ class Script(Run):
             self._ahead = 0
             before = [each._version for each in parameters]
             self._resume(float32_draws())
-            updates += before != [each._version for each in parameters]
+            if before != [each._version for each in parameters]:
+                updates += 1
+                self.every = (number + 1) // updates
             if number == 1 and 0 < self._ahead < called:
                 self._begins = Early(call=called - self._ahead, module=self.fetches.number(self._first))
             if number and not self._backwards:  # an evaluation came last

@@ -41,10 +41,13 @@ from torch_impl.record.precision import promote_graph
 
 
 class Setup:
-    """How a run of a side calls its model; without a side, as the plain run does."""
+    """How a run of a side calls its model; without a side, as the plain run does.
 
-    def __init__(self, case: Case, side: TorchSide | None = None) -> None:
-        self.side, self.is_plain = side or TorchSide(), side is None
+    `joined`: how many parts of a batch a script is run on in turn.
+    """
+
+    def __init__(self, case: Case, side: TorchSide | None = None, joined: int = 1) -> None:
+        self.side, self.is_plain = side or TorchSide(), side is None and joined == 1
         # That of this process, among those that train together
         self.rank = devices.rank() if self.side.ranks > 1 else Rank(0, 1)
         self.masks = (_CompiledMasks if self.side.compile else Masks)(case.seed, 0, ordered=True)

@@ -219,5 +219,6 @@ def batches(job: BatchesJob) -> None:
         beside=run.beside.described(run.fetches.number, run.copies),
         of_beside=run.beside.names,
         outside=run.outside(),
+        every=run.every,
     )
     write(Path(job.folder), trained, arrays)

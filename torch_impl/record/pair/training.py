@@ -19,11 +19,12 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from parity.config.pair import ADDED_TO_NORM, SAMPLE_WEIGHT, TARGET
 from parity.config.schema import Case
-from parity.core.patches import Original, applied, around, left_with
+from parity.core.patches import Original, applied, around, left_with, setting
 from parity.core.program import load
 from parity.data.pairs import PairData
 from parity.runtime import survey
 from parity.trace.mapping import PairContext
+from torch_impl.instruments import script_calls
 from torch_impl.record import precision
 from torch_impl.record.pair import losses
 from torch_impl.record.pair.build import Inputs, call, tensor, tensors, user_errors
@@ -127,7 +128,7 @@ class Training:
 
         def run(leave: Callable[[torch.Tensor], None]) -> None:
             seen = StepObserver(self.trained, lambda loss: leave(loss) if len(seen.losses) > number else None)
-            with seen.watched():
+            with seen.watched(), setting(script_calls.is_undivided.get, script_calls.is_undivided.set, True):
                 self._run(batch)
 
         return left_with(run, "the step has no backward pass")

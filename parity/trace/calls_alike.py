@@ -14,10 +14,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from parity.core.arrays import Array
-from parity.pairs.hidden import HIGH, INNER
 from parity.trace import keys
 from parity.trace.manifest import Tensors, Trace
+from parity.trace.recorder import FORWARD
 
+RUN = keys.RUNS[1]  # the float64 run, in which calls are compared
 SAME = 1e-7  # of the largest: what two calls are given is the same, but for what float32 hides
 Order = Mapping[int, int]  # the numbers of the other side's calls by the own ones; further own ones come last
 Orders = Mapping[str, Order]  # by module
@@ -35,15 +36,13 @@ def with_calls_alike(reference: Trace, candidate: Trace) -> tuple[Trace, Trace]:
 
 
 def _in_order(trace: Trace, other: Trace, joins_only: bool = False) -> Trace:
-    steps = set(trace.stems(HIGH)).intersection(other.stems(HIGH))
-    orders = {
-        stem: _orders(_calls(trace.open(HIGH, stem)), _calls(other.open(HIGH, stem)), joins_only) for stem in steps
-    }
+    steps = set(trace.stems(RUN)).intersection(other.stems(RUN))
+    orders = {stem: _orders(_calls(trace.open(RUN, stem)), _calls(other.open(RUN, stem)), joins_only) for stem in steps}
     if not any(orders.values()):
         return trace
     listed, training = trace.manifest.files, trace.manifest.training
     files = {name: list(_renamed(held, orders.get(name.rpartition("/")[2], {}))) for name, held in listed.items()}
-    first = _renamed(listed.get(f"{HIGH}/rank-0/{keys.step_file(0)}", ()), orders.get(keys.step_file(0), {}))
+    first = _renamed(listed.get(f"{RUN}/rank-0/{keys.step_file(0)}", ()), orders.get(keys.step_file(0), {}))
     turns = [
         replace(turn, calls=[name for name, own in first.items() if not set(turn.calls).isdisjoint(own)])
         for turn in training.turns
@@ -86,7 +85,9 @@ def _shared(ours: OfCalls, theirs: OfCalls) -> tuple[str, dict[int, Array], dict
     numbers = [set(map(frozenset, side.values())) for side in (ours, theirs)]
     if any(len(each) > 1 for each in numbers) or all(len(each) == 1 for own in numbers for each in own):
         return None
-    return next(((kind, ours[kind], theirs[kind]) for kind in INNER[::-1] if kind in ours and kind in theirs), None)
+    return next(
+        ((kind, ours[kind], theirs[kind]) for kind in ("input", "activation") if kind in ours and kind in theirs), None
+    )
 
 
 def _calls(tensors: Tensors) -> Calls:
@@ -94,7 +95,7 @@ def _calls(tensors: Tensors) -> Calls:
     calls: Calls = {}
     for key, array in tensors.items():
         kind, name = keys.split(key)
-        if kind in INNER and keys.plain(name) not in keys.MODEL_INPUTS and "@" not in name:
+        if kind in FORWARD and keys.plain(name) not in keys.MODEL_INPUTS and "@" not in name:
             calls.setdefault(keys.plain(name), {}).setdefault(kind, {})[keys.number(name)] = array
     return calls
 
@@ -151,11 +152,11 @@ def _renamed(listed: Collection[str], orders: Orders) -> dict[str, list[str]]:
     parts = {key: keys.split(key) for key in listed}
     called: dict[str, set[int]] = {}
     for kind, name in parts.values():
-        if kind in INNER:
+        if kind in FORWARD:
             called.setdefault(keys.plain(name), set()).add(keys.number(name))
 
     def order_of(kind: str, name: str) -> Order:
-        order = orders.get(keys.plain(name), {}) if kind in INNER else {}
+        order = orders.get(keys.plain(name), {}) if kind in FORWARD else {}
         return order if set(order) == called.get(keys.plain(name), set()) else {}
 
     renamed: dict[str, dict[int, str]] = {}  # the keys that are joined, by their places
