@@ -196,7 +196,7 @@ def _are_rows_cut(mine: Gradients, theirs: Gradients) -> bool:
 def _of_one_factor(factor: float, first: Applied, second: Applied) -> Clipped | None:
     """Return how both sides have clipped where all gradients differ by one factor."""
     mine, theirs = norm(first.gradients.values()), norm(second.gradients.values())
-    if abs(second.norm - theirs) > ROOM * theirs and abs(second.norm - mine) <= ROOM * mine and _is_round(mine):
+    if abs(second.norm - theirs) > ROUNDED * theirs and _is_round(second.norm, ROUNDED) and _is_round(mine):
         return Clipped(ROWS, "dense", "IndexedSlices")
     if 1 - ROOM * 10 < factor < 1 and _is_round(mine, ROUNDED):
         before = ADDED_TO_NORM * factor / (1 - factor)  # the norm before it was clipped
