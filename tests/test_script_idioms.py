@@ -750,6 +750,34 @@ TOGETHER = (
     "judged = D(tf.concat([real, fake], 0), training=True); "
     "loss = tf.reduce_mean(judged[16:]) - tf.reduce_mean(judged[:16])"
 )
+PARTED = """
+data = TensorDataset(torch.randn(64, 10), torch.randn(64, 1))
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.hidden, self.mean, self.spread = nn.Linear(10, 16), nn.Linear(16, 1), nn.Linear(16, 1)
+    def forward(self, x):
+        h = torch.tanh(self.hidden(x))
+        return self.mean(h), F.softplus(self.spread(h)) + 0.1
+net = Net()
+""" + LOOP.format(loss="F.gaussian_nll_loss(net(x)[0], y, net(x)[1] ** 2)", end="pass").replace(
+    "        loss =", "        mean, spread = net(x)\n        loss ="
+).replace("net(x)[0]", "mean").replace("net(x)[1]", "spread")
+PARTED_KERAS = """
+class Net(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.hidden, self.mean, self.spread = layers.Dense(16, activation="tanh"), layers.Dense(1), layers.Dense(1)
+    def call(self, x):
+        h = self.hidden(x)
+        return ops.concatenate([self.mean(h), ops.softplus(self.spread(h)) + {least}], axis=-1)
+def nll(y, parts):
+    mean, spread = parts[..., :1], parts[..., 1:]
+    return ops.mean(ops.log(spread) + 0.5 * ops.square((y - mean) / spread), axis=-1)
+net = Net()
+net.compile(keras.optimizers.SGD(0.1), nll)
+net.fit(rng.normal(size=(64, 10)), rng.normal(size=(64, 1)), batch_size=32, verbose=0)
+"""
 ROWS = {
     "norms frozen": Row(FROZEN + PLAIN, FROZEN_KERAS.format(training=False)),
     "norms frozen in torch alone": Row(
@@ -907,6 +935,10 @@ ROWS = {
         _fit().replace('16, activation="tanh")', "16), layers.BatchNormalization()"),
         "diverged",
         [("batch_norm.parts", 4, 1), ("batch_norm.running_variance", "unbiased", "biased")],
+    ),
+    "two outputs in one": Row(PARTED, PARTED_KERAS.format(least=0.1)),
+    "two outputs in one, of another least": Row(
+        PARTED, PARTED_KERAS.format(least=0.2), "diverged", [("code.constant", 0.1, 0.2)]
     ),
     "a number before a tensor": Row(_torch(), _fit(data=MASKED)),
     "decay under a schedule": Row(

@@ -212,7 +212,22 @@ def outputs_by_shape(torch: Shapes, keras: Shapes) -> dict[str, PairOutput]:
             theirs = fitting[of_shape.index(ours)]
             layout = axes(shape, keras[theirs]) or ""
             chosen[f"output{ours}"] = PairOutput(torch=ours, keras=theirs, keras_layout=layout)
+    if not chosen and min(len(torch), len(keras)) == 1:  # all in one tensor, as the loss that compile is given needs it
+        is_torchs, several = len(torch) == 1, max(torch, keras, key=len)
+        parts = _parts(next(iter((torch if is_torchs else keras).values())), list(several.values()))
+        for own, part in zip(several, parts, strict=False):
+            chosen[f"output{own}"] = PairOutput(torch=part if is_torchs else own, keras=own if is_torchs else part)
     return chosen
+
+
+def _parts(whole: Sequence[int], shapes: Sequence[Sequence[int]]) -> list[str]:
+    """Return the parts of a tensor's last axis that have these shapes, in their order; none if they have others."""
+    if all(list(shape[1:]) == list(whole[1:-1]) for shape in shapes) and len(shapes) == whole[-1]:
+        return [f"[..., {number}]" for number in range(len(shapes))]
+    ends = [0, *itertools.accumulate(shape[-1] for shape in shapes)]
+    if ends[-1] != whole[-1] or any(list(shape[1:-1]) != list(whole[1:-1]) for shape in shapes):
+        return []
+    return [f"[..., {first}:{last}]" for first, last in itertools.pairwise(ends)]
 
 
 def _of(arrays: Batches, prefix: str) -> dict[str, Array]:

@@ -66,15 +66,23 @@ def compared(value: Any, is_tensor: Callable[[Any], bool]) -> list[Leaf]:
 def chosen(side: str, name: str, key: str | int, outputs: Any, is_tensor: Callable[[Any], bool]) -> Any:
     """Return the tensor or number that an entry of [outputs] means: without a key, the only one, or that of its name.
 
-    Raises UsageError if it names none, or several.
+    A key may end with a part of the last axis: "[..., 0]", "[..., 1:4]". Raises UsageError if it names none or several.
     """
     key = name if key == "" and len(_alike(outputs, is_tensor)) != 1 else key
-    where, path = f"outputs.{name}: {side} = {key!r}", str(key)
+    path, _, part = str(key).partition("[..., ")
+    where = f"outputs.{name}: {side} = {key!r}"
     value = _at_path(where, path, outputs) if path else outputs
     if len(candidates := _alike(value, is_tensor)) == 1:
-        return candidates[0]
+        return _part(where, part, candidates[0]) if part else candidates[0]
     keys = ", ".join(f"{path}.{part}".lstrip(".") for part, _ in (parts(value) or [])[:MOST])
     raise UsageError(f"{where} is {kind(value)}, expected a tensor{f'; name one of {keys}' if keys else ''}")
+
+
+def _part(where: str, part: str, tensor: Any) -> Any:
+    bounds, size = part.removesuffix("]").split(":"), (*tensor.shape, 0)[len(tensor.shape) - 1]
+    if not (len(bounds) < 3 and all(each.isdigit() for each in bounds) and int(bounds[-1]) <= size - (len(bounds) < 2)):
+        raise UsageError(f"{where}: expected a part of its last axis of {size}, as in [..., 0] or [..., 0:{size}]")
+    return tensor[..., slice(*map(int, bounds)) if len(bounds) > 1 else int(part.removesuffix("]"))]
 
 
 def _alike(value: Any, is_tensor: Callable[[Any], bool]) -> list[Any]:

@@ -36,7 +36,8 @@ def unnamed(pair: Pair, outputs: Any) -> list[str]:
     """Return the paths of the tensors that [outputs] leaves out. Raises UsageError if a named output does not exist."""
     if not pair.outputs:
         return []
-    chosen = {id(tensor) for _, tensor in named(pair, outputs)}
+    wholes = ((name, str(spec.torch).partition("[..., ")[0]) for name, spec in pair.outputs.items())
+    chosen = {id(returned.chosen("torch", *whole, outputs, _is_tensor)) for whole in wholes}
     others = (leaf for leaf in returned.leaves(outputs, _is_tensor) if id(leaf.value) not in chosen)
     return [".".join(leaf.path) for leaf in others if _is_tensor(leaf.value)]
 
