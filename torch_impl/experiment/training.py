@@ -11,6 +11,8 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from parity.core.arrays import Array
+from parity.core.program import find
+from parity.core.script import is_script
 from parity.diagnose.experiment import training as shared
 from parity.diagnose.experiment.pieces import Again, Evidence, Steps, Way, steps, updated, updated_names
 from parity.runtime.experiment import Question
@@ -23,6 +25,7 @@ from torch_impl.record.pair import losses, training
 from torch_impl.record.pair.build import call, tensors
 from torch_impl.record.pair.optimizers import made
 from torch_impl.record.pair.outputs import named
+from torch_impl.record.pair.script import Script
 from torch_impl.record.pair.vary import Instance
 from torch_impl.record.weights import array
 
@@ -94,6 +97,12 @@ class Training(shared.Training):
 
     def _observed(self) -> ExitStack:
         return calls.observed({MODEL: self._model}, lambda _: None, lambda _, outputs: self._returned.append(outputs))
+
+    def numbers(self) -> list[int | float]:
+        """Return the numbers in a script's step, whose code is not run again."""
+        text = self._pair.train.torch_step if self._pair.train else ""
+        run = find("train.torch_step", text, self._halves.search).__self__ if is_script(text) else None
+        return run.numbers() if isinstance(run, Script) else []
 
     def _updates(self, question: Question, evidence: Evidence) -> list[Way]:
         name, sides, few = question.tensor.key.partition("/")[2], steps(question), updated_names(evidence)

@@ -184,6 +184,11 @@ class LossTape(TorchFunctionMode):
         """Do not see what the model does, until it has returned something."""
         self._is_open = False
 
+    def numbers(self) -> list[int | float]:
+        """Return the numbers that the functions were given."""
+        leaves = (tree_leaves((each.args, each.kwargs)) for each in self._applied if not each.is_module)
+        return list(dict.fromkeys(each for of in leaves for each in of if type(each) in (int, float)))
+
     def call(self, module: Callable[..., Any], args: Any, kwargs: Any) -> None:
         """Do not see what a module does, which is called again with the functions, until it has `returned`."""
         self._applied.append(_Applied(module, args, kwargs, None, source.nearest(), is_module=True))

@@ -162,7 +162,8 @@ def _not_a_count(value: Any) -> tuple[bool, bool]:
 
 
 def _floats(value: float, theirs: Iterable[Any]) -> list[float | None]:
-    numbers = [float(each) for each in theirs if isinstance(each, (int, float)) and not isinstance(each, bool)]
+    numbers = [each for each in theirs if isinstance(each, (int, float)) and not isinstance(each, bool)]
+    numbers = [float(each) for each in sorted(numbers, key=lambda each: isinstance(each, int))]
     derived = [-value, 1 - value, 2 * value, value / 2, value * value]
     derived += [1 / value] if value else []
     derived += [math.sqrt(value)] if value > 0 else []

@@ -72,6 +72,10 @@ class Live(ABC):
         with self._located():
             return self._recorded(self._later.loss_alone if self._tensor.kind == "loss" else self.replay)
 
+    def numbers(self) -> list[int | float]:
+        """Return the numbers in the code of a step that stay as they are."""
+        return list(self._later.numbers())
+
     def precisions(self) -> list[Knob]:
         """Return the settings of the framework itself, and of what is asked for after the forward pass."""
         return [*(self._later.settings() if self._is_later else ()), *self._precisions]
@@ -124,11 +128,14 @@ class Live(ABC):
         self._innocent, self._called = question.innocent, {}
         if question.tensor.kind in LATER:
             return self._takes_later(question, evidence)
-        if self._takes_forward(question, evidence.own):
-            return True
-        if self._own_step:
-            self._first_pass = self._own_step
-        return self._own_step is not None and self._takes_forward(question, evidence.own)
+        passes = [self._first_pass, *([self._own_step] if self._own_step else [])]
+        if question.tensor.kind == "given" and not question.module:  # a step may make what it gives to the model
+            passes.reverse()
+        for first_pass in passes:
+            self._first_pass = first_pass
+            if self._takes_forward(question, evidence.own):
+                return True
+        return False
 
     def _takes_forward(self, question: Question, expected: Array) -> bool:
         """Keep the call of the question's module, or of the whole model where it cannot be called alone."""

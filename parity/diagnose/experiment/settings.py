@@ -85,6 +85,7 @@ def known_settings(question: Question, live: Live) -> Known:
         value for value in values if not isinstance(value, str) or knobs.WORD.fullmatch(value) or value in code.BINARY
     ]
     settings += dict.fromkeys(value for owner in live.owners() for value in knobs.configured(owner))
+    settings += [each for each in live.numbers() if each not in settings]
     settings += [type(owner.module).__name__.lower() for owner in live.owners()]  # ELU has the function elu
     return Known(list(run), named, in_code, settings)
 

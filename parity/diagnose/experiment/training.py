@@ -5,11 +5,13 @@ by the backward pass of one module alone, with the arguments and the gradients o
 gives what was recorded; else by that of the whole model. What the forward pass returns must stay the same.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
+from parity.config.pair import Pair
 from parity.core.arrays import Array, reproduced
 from parity.data.masks import Draws
 from parity.data.pairs import PairData
@@ -84,13 +86,19 @@ class Training:
         """Return the loss of the step."""
         return self.array(self._again().loss)
 
+    def numbers(self) -> list[int | float]:
+        """Return the numbers in code of the step that is not run again: none where all of it is."""
+        return []
+
     def own_step(self) -> dict[str, Array]:
-        """Run the user's own first step up to its backward pass; what the model returns has no names."""
+        """Run the user's own first step up to its backward pass, and return what the model returns, by name."""
         if self._training is None:
             self._begin_again(0)
         self._restore()
-        self._pass(0)
-        return {}
+        assert isinstance(self._pair, Pair)
+        outputs, names = self._pass(0).outputs, [f"{keys.MODEL}.{name}" for name in self._pair.outputs] or [keys.MODEL]
+        calls = (keys.numbered(name, call) for call in itertools.count() for name in names)
+        return {name: self.array(output) for name, output in zip(calls, outputs, strict=False)}
 
     def _begin_again(self, step: int) -> None:
         """Train the model from its beginning up to a step."""

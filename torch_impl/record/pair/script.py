@@ -110,6 +110,10 @@ class Script(Run):
         self._data.tape.again([output for outputs in again for output in flat(outputs)]).backward()
         raise UsageError(f"{self.name}: was left in this step")
 
+    def numbers(self) -> list[int | float]:
+        """Return the numbers that the script has given to functions in its last step, beside its modules."""
+        return self._data.tape.numbers()
+
     def batches(self, steps: int) -> Iterator[Given]:
         """Run the script on; yield what it gives to its model and its loss in each step, by name.
 
