@@ -62,6 +62,22 @@ for epoch in range(4):
         if i % 4 == 3:
             opt.step(); opt.zero_grad()
 """
+PLACEMENT = "adam.epsilon_placement"
+CLOSURE = (
+    "data = TensorDataset(torch.randn(64, 10), torch.randn(64, 1))\n"
+    + NET
+    + """
+opt = torch.optim.Adam(net.parameters(), lr=0.1, eps=1e-4)
+for epoch in range(4):
+    for x, y in DataLoader(data, batch_size=32):
+        def closure():
+            opt.zero_grad()
+            loss = F.mse_loss(net(x), y)
+            loss.backward()
+            return loss
+        opt.step(closure)
+"""
+)
 HALVED = "keras.callbacks.LearningRateScheduler(lambda epoch: 0.1 * 0.5**epoch)"
 # Keras calls it once for the four steps that it runs at once: the rate of all is that of the first.
 WARMUP = """
@@ -728,6 +744,7 @@ class Row(NamedTuple):
     causes: Sequence[tuple[str, Any, Any]] = ()
     findings: Sequence[str] = ()
     reason: str = ""
+    accepted: str = ""  # a cause
 
 
 KEEPS = "keeps state, which is no weight, from call to call"
@@ -922,7 +939,9 @@ ROWS = {
     "float64 by default": Row(
         "torch.set_default_dtype(torch.float64)\n" + _torch(), "keras.config.set_floatx('float64')\n" + _fit()
     ),
+    "a step with a closure": Row(CLOSURE, _fit().replace("SGD(0.1)", "Adam(0.1, epsilon=1e-4)"), accepted=PLACEMENT),
     "micro-batches": Row(_micro(), _fit()),
+    "micro-batches of a fused optimizer": Row(_micro().replace("lr=0.1", "lr=0.1, fused=True"), _fit()),
     "micro-batches of fit": Row(
         _torch(), _fit(data="x, y, batch_size=8").replace("SGD(0.1)", "SGD(0.1, gradient_accumulation_steps=4)")
     ),
@@ -1001,7 +1020,8 @@ SAMPLE = ("norms frozen in torch alone", "a fixed divisor", "two towers", "no le
 def test_what_is_told_of_two_scripts(row: Row, backends: list[Backend], tmp_path: Path):
     (tmp_path / "t.py").write_text(TORCH + row.torch)
     (tmp_path / "k.py").write_text(KERAS + row.keras)
-    (tmp_path / "pair.toml").write_text('[pair]\ntorch = "t.py"\nkeras = "k.py"\n')
+    accepted = f'[[expect]]\ncause = "{row.accepted}"\nwhere = "*"\nreason = "known"\n' if row.accepted else ""
+    (tmp_path / "pair.toml").write_text('[pair]\ntorch = "t.py"\nkeras = "k.py"\n' + accepted)
     result = compared(files.load(tmp_path / "pair.toml"), backends, tmp_path / "traces")
     told = [(cause.id, cause.torch, cause.keras) for cause in result.causes]
     assert (result.verdict, told) == (row.verdict, list(row.causes)), result.reason

@@ -28,13 +28,17 @@ WRAPPERS = {
 }
 
 
+def closure_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return what computes the gradients within a step of an optimizer, of its arguments; None if nothing does."""
+    return kwargs.get("closure") or next(iter(args[1:]), None)
+
+
 def announce(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Let the hooks of a step be called, as without a closure, when its closure has computed the gradients.
 
     A hook itself, before a step; returns the step's arguments, or nothing where it has no closure.
     """
-    closure = kwargs.get("closure") or next(iter(args[1:]), None)
-    if closure is None:
+    if (closure := closure_of(args, kwargs)) is None:
         return None
 
     def announced() -> Any:

@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
+from torch.autograd.graph import increment_version
 from torch.optim import SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, Optimizer, RMSprop
 from torch.optim.lr_scheduler import LRScheduler
-from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from parity.config.schema import Case
 from parity.core.errors import UsageError
@@ -166,6 +167,16 @@ class Before(NamedTuple):
     losses: int
     versions: dict[str, int]
     read: set[int]
+
+
+def _count(optimizer: Optimizer, *_: Any) -> None:
+    """Count a fused step in the versions of the parameters, as any other one does that moves them (torch 2.13)."""
+    for group in optimizer.param_groups:
+        if group.get("fused"):
+            increment_version([each for each in group["params"] if each.grad is not None])
+
+
+register_optimizer_step_post_hook(_count)
 
 
 class StepObserver:

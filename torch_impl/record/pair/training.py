@@ -186,8 +186,9 @@ def epsilons(is_held: bool) -> Iterator[set[Optimizer]]:
     own: dict[int, float] = {}
     reached: set[Optimizer] = set()
 
-    def before(optimizer: Optimizer, *_: Any) -> None:
-        for group in optimizer.param_groups if isinstance(optimizer, Adam) else ():
+    def before(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        is_moved = isinstance(optimizer, Adam) and script_calls.closure_of(args, kwargs) is None
+        for group in (each for each in optimizer.param_groups if is_moved and id(each) not in own):
             done = [float(optimizer.state[each]["step"]) for each in group["params"] if optimizer.state.get(each)]
             reached.add(optimizer)
             own[id(group)] = group["eps"]
