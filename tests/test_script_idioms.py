@@ -795,6 +795,32 @@ net = Net()
 net.compile(keras.optimizers.SGD(0.1), nll)
 net.fit(rng.normal(size=(64, 10)), rng.normal(size=(64, 1)), batch_size=32, verbose=0)
 """
+# Keras runs a functional model's layers by their depth: the small level's head comes first.
+PYRAMID = (
+    """
+data = TensorDataset(torch.randn(64, 2, 8, 8), torch.randn(64, 80))
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.down, self.side = nn.Conv2d(2, 4, 2, stride=2), nn.Conv2d(2, 4, 1)
+        self.smooth, self.head = nn.Conv2d(4, 4, 1), nn.Sequential(nn.Conv2d(4, 1, 1), nn.ReLU())
+    def forward(self, x):
+        small = self.down(x)
+        large = self.smooth(self.side(x) + F.interpolate(small, scale_factor=2))
+        return torch.cat([self.head(each).flatten(1) for each in (large, small)], 1)
+net = Net()
+"""
+    + PLAIN
+)
+PYRAMID_KERAS = """
+x = keras.Input((8, 8, 2))
+small = layers.Conv2D(4, 2, strides=2)(x)
+large = layers.Conv2D(4, 1)(layers.Add()([layers.Conv2D(4, 1)(x), layers.UpSampling2D(2)(small)]))
+head = keras.Sequential([keras.Input((None, None, 4)), layers.Conv2D(1, 1), layers.Activation("{activation}")])
+net = keras.Model(x, layers.Concatenate()([layers.Flatten()(head(each)) for each in (large, small)]))
+net.compile(keras.optimizers.SGD(0.1), "mse")
+net.fit(rng.normal(size=(64, 8, 8, 2)), rng.normal(size=(64, 80)), batch_size=32, verbose=0)
+"""
 ROWS = {
     "norms frozen": Row(FROZEN + PLAIN, FROZEN_KERAS.format(training=False)),
     "norms frozen in torch alone": Row(
@@ -958,6 +984,10 @@ ROWS = {
     "two outputs in one": Row(PARTED, PARTED_KERAS.format(least=0.1)),
     "two outputs in one, of another least": Row(
         PARTED, PARTED_KERAS.format(least=0.2), "diverged", [("code.constant", 0.1, 0.2)]
+    ),
+    "a head on two levels": Row(PYRAMID, PYRAMID_KERAS.format(activation="relu")),
+    "a head on two levels, of another activation": Row(
+        PYRAMID, PYRAMID_KERAS.format(activation="silu"), "diverged", [("activation.kind", "relu", "silu")]
     ),
     "a number before a tensor": Row(_torch(), _fit(data=MASKED)),
     "decay under a schedule": Row(

@@ -119,9 +119,9 @@ def _told(ours: Mapping[int, Array], theirs: Mapping[int, Array]) -> Order:
 
 def _order(told: Order, ours: Collection[int], theirs: Collection[int]) -> Order:
     """Return the order of all calls: those of which nothing tells it correspond in turn, and further ones come last."""
-    left = (number for number in theirs if number not in told.values())
+    left = (number for number in sorted(theirs) if number not in told.values())
     numbers = itertools.chain(left, itertools.count(1 + max(theirs)))
-    return {**told, **{own: next(numbers) for own in ours if own not in told}}
+    return {**told, **{own: next(numbers) for own in sorted(ours) if own not in told}}
 
 
 def _parts(ours: Mapping[int, Array], whole: Array, taken: Collection[int]) -> list[int]:
