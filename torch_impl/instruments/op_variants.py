@@ -152,13 +152,22 @@ def of_lookup(number: int, args: tuple) -> Iterator[Operation]:
 
 
 def of_mask(name: str, number: int, args: tuple, result: torch.Tensor) -> Iterator[Operation]:
-    """Yield what is masked along one of the two last axes, as keys in attention are, with the mask along the other."""
+    """Yield what is masked along one of the two last axes, as keys in attention are, with the mask along the other.
+
+    And what is filled with another number than 0 with that.
+    """
+    if name == MASKED_FILL and len(args) > 2 and type(args[2]) is float and args[2]:
+        yield Operation(name, number, "fill", "mask", f"{args[2]:g}", {"0": _zeroed})
     at = 1 if name == MASKED_FILL else 0
     mask = args[at] if len(args) > at else None
     if isinstance(mask, torch.Tensor) and mask.dtype == torch.bool and mask.ndim > 1 and result.ndim > 1:
         (rows, columns), sizes = mask.shape[-2:], set(result.shape[-2:])
         if len(sizes) == 1 and sorted((rows, columns)) == [1, *sizes] and mask.ndim == result.ndim:
             yield Operation(name, number, "axis", "mask", "as it is", {"along the other axis": partial(_turned, at)})
+
+
+def _zeroed(function: Function, args: tuple, kwargs: Given) -> Any:
+    return function(*args[:2], 0.0)
 
 
 def of_packed(name: str, number: int, args: tuple) -> Iterator[Operation]:

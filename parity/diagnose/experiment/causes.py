@@ -196,10 +196,12 @@ def _unlikely(change: Change) -> tuple[bool | int, ...]:
     Other axes come after another number: the sum over them may happen to be as many times as large. Several numbers of
     which none is an axis come first, as no chance makes all of them right. Of what is divided by, how much is counted
     comes before a mask that is missing there. Last come numbers that switch something off, as an ELU with alpha 0 is a
-    ReLU, and truth values that say what is returned, as return_attention_scores does: it is a coincidence that the
-    module then computes in another way, or in another order.
+    ReLU, a division by what was multiplied with, as by a mask of zeros, and truth values that say what is returned, as
+    return_attention_scores does: it is a coincidence that the module then computes in another way or another order.
     """
-    switches_off = isinstance(change.after, float) and change.after in SWITCHES
+    switches_off = (isinstance(change.after, float) and change.after in SWITCHES) or (
+        change.before == "*" and change.after in ("/", "//")
+    )
     is_returned = isinstance(change.before, bool) and change.name.startswith(candidates.RETURNED)
     are_axes = candidates.are_axes(change.before)
     is_several = isinstance(change.before, list) and not are_axes
