@@ -821,6 +821,43 @@ net = keras.Model(x, layers.Concatenate()([layers.Flatten()(head(each)) for each
 net.compile(keras.optimizers.SGD(0.1), "mse")
 net.fit(rng.normal(size=(64, 8, 8, 2)), rng.normal(size=(64, 80)), batch_size=32, verbose=0)
 """
+# Categories of a sample, as the columns of a matrix or as inputs of their own.
+COLUMNS = """
+data = TensorDataset(torch.randint(0, 5, (64, 2)), torch.randn(64, 3), torch.randn(64, 1))
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.shop, self.plan, self.out = nn.Embedding(5, 4), nn.Embedding(5, 4), nn.Linear(11, 1)
+    def forward(self, kinds, numbers):
+        return self.out(torch.cat([self.shop(kinds[:, 0]), self.plan(kinds[:, 1]), numbers], 1))
+net = Net()
+""" + LOOP.format(loss="F.mse_loss(net(k, x), y)", end="pass").replace("for x, y", "for k, x, y")
+PLACES = ["shop", "plan"]
+COLUMNS_KERAS = """
+kinds = {"shop": keras.Input((1,), dtype="int32"), "plan": keras.Input((1,), dtype="int32")}
+given = {**kinds, "numbers": keras.Input((3,))}
+parts = [layers.Flatten()(layers.Embedding(5, 4)(kinds[name])) for name in ORDER]
+net = keras.Model(given, layers.Dense(1)(layers.Concatenate()([*parts, given["numbers"]])))
+net.compile(keras.optimizers.SGD(0.1), "mse")
+x = {name: rng.integers(0, 5, (64, 1)) for name in kinds} | {"numbers": rng.normal(size=(64, 3))}
+net.fit(x, rng.normal(size=(64, 1)), batch_size=32, verbose=0)
+"""
+APART = """
+data = TensorDataset(torch.randn(64), torch.randn(64), torch.randint(0, 5, (64,)), torch.randn(64, 1))
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.kind, self.out = nn.Embedding(5, 4), nn.Linear(6, 1)
+    def forward(self, age, income, kind):
+        return self.out(torch.cat([self.kind(kind), torch.stack([age, income], 1)], 1))
+net = Net()
+""" + LOOP.format(loss="F.mse_loss(net(a, i, k), y)", end="pass").replace("for x, y", "for a, i, k, y")
+APART_KERAS = """
+kind, numbers = keras.Input((), dtype="int32", name="kind"), keras.Input((2,), name="numbers")
+net = keras.Model([numbers, kind], layers.Dense(1)(layers.Concatenate()([layers.Embedding(5, 4)(kind), {numbers}])))
+net.compile(keras.optimizers.SGD(0.1), "mse")
+net.fit([rng.normal(size=(64, 2)), rng.integers(0, 5, 64)], rng.normal(size=(64, 1)), batch_size=32, verbose=0)
+"""
 ROWS = {
     "norms frozen": Row(FROZEN + PLAIN, FROZEN_KERAS.format(training=False)),
     "norms frozen in torch alone": Row(
@@ -988,6 +1025,22 @@ ROWS = {
     "a head on two levels": Row(PYRAMID, PYRAMID_KERAS.format(activation="relu")),
     "a head on two levels, of another activation": Row(
         PYRAMID, PYRAMID_KERAS.format(activation="silu"), "diverged", [("activation.kind", "relu", "silu")]
+    ),
+    "columns of a matrix": Row(COLUMNS, "ORDER = ('shop', 'plan')" + COLUMNS_KERAS),
+    "columns of a matrix, exchanged": Row(
+        COLUMNS,
+        "ORDER = ('plan', 'shop')" + COLUMNS_KERAS,
+        "diverged",
+        [
+            (
+                "concatenation.order",
+                *(["activation/" + name for name in names] + ["input/input#2"] for names in (PLACES, PLACES[::-1])),
+            )
+        ],
+    ),
+    "numbers in a matrix": Row(APART, APART_KERAS.format(numbers="numbers")),
+    "numbers in a matrix, scaled": Row(
+        APART, APART_KERAS.format(numbers="2 * numbers"), "diverged", [("module.wiring", "the second alone", "*")]
     ),
     "a number before a tensor": Row(_torch(), _fit(data=MASKED)),
     "decay under a schedule": Row(

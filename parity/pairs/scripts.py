@@ -35,6 +35,7 @@ from parity.pairs.script_records import (
     write,
 )
 from parity.pairs.script_steps import Steps, described
+from parity.pairs.structure import PART
 from parity.runtime.job import BatchesJob
 from parity.runtime.runner import Worker, both
 from parity.trace.mapping import PairContext
@@ -138,7 +139,10 @@ def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> 
     names = _names_of_calls(torch.arrays)
     states, theirs = list[str](), list[str]()
     told, named = {}, {}
+    parts: dict[str, str] = {}  # of which matrix each input is a column, in one of the scripts
     if keras:
+        torch, keras, parts = _with_columns(torch, keras)
+        names, trained = _names_of_calls(torch.arrays), torch.trained
         given = {name: keras.arrays[name] for name in keras.trained.inputs}
         states, theirs = script_counterparts.initial_states(torch.arrays, names, trained.carried, given)
         keras = keras._replace(trained=replace(keras.trained, inputs=[each for each in given if each not in theirs]))
@@ -154,6 +158,10 @@ def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> 
     inputs, outputs = {name: described(array) for name, array in first.items()}, pair.outputs
     if keras:
         inputs = _with_keras(pair, inputs, first, keras, held)
+        inputs = {
+            name: replace(each, torch=parts.get(name, each.torch), keras=parts.get(each.keras, each.keras))
+            for name, each in inputs.items()
+        }
         if states and len(keras.trained.outputs) != 1:  # of what both return as a state, in other forms, gradients tell
             outputs = outputs or {
                 f"output{key}": PairOutput(torch=key, keras=key) for key in trained.outputs if key != ""
@@ -166,6 +174,30 @@ def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> 
     known = replace(trained, fetched=None, keras_early=early, are_told=bool(told), beside=beside, **own)
     write(folder / "torch", known, arrays, unlike)
     return _trained_on(file, folder / "torch", inputs, outputs, arrays, keras.trained if keras else None)
+
+
+def _with_columns(torch: _Ran, keras: _Ran) -> tuple[_Ran, _Ran, dict[str, str]]:
+    """Return what two scripts train on with columns in place of the matrices of which one is given these one by one.
+
+    With the names of the columns in the matrices. One may give its model a matrix of categories, and the other each of
+    them as an input of its own.
+    """
+    ours = {name: torch.arrays[f"{name}@0"] for name in _names_of_calls(torch.arrays)}
+    theirs = {name: keras.arrays[name] for name in keras.trained.inputs}
+    if len(ours) == len(theirs):
+        return torch, keras, {}
+    is_torchs = len(ours) < len(theirs)
+    matrices = script_counterparts.columns(*((ours, theirs) if is_torchs else (theirs, ours)))
+    parts = {name: [f"{name}_{column}" for column in range(number)] for name, number in matrices.items()}
+    trained, arrays = torch if is_torchs else keras
+    inputs = [key for name in trained.inputs for key in parts.get(name, [name])]
+    labels = {name: each for name, each in trained.labels.items() if name not in parts}
+    changed = _Ran(
+        replace(trained, inputs=inputs, labels=labels | {key: [] for keys in parts.values() for key in keys}),
+        script_counterparts.with_columns(arrays, matrices),
+    )
+    placed = {key: f"{name}{PART}{at}]" for name, keys in parts.items() for at, key in enumerate(keys)}
+    return (changed, keras, placed) if is_torchs else (torch, changed, placed)
 
 
 def _apart(arrays: Mapping[str, Array], trained: Trained) -> tuple[dict[str, Array], dict[str, Array]]:

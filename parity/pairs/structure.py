@@ -11,8 +11,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
+PART = "[..., "  # in a name, before the number of a part
 OF_DICTS = ("get", "items", "keys", "pop", "setdefault", "values")
 OF_SEQUENCES = ("enumerate", "list", "map", "reversed", "tuple", "zip")
+
+
+def wholes(named: Mapping[str, Any], stack: Callable[[list[Any], int], Any]) -> dict[str, Any]:
+    """Return tensors by name, with one in place of those whose names tell that they are parts of its last axis.
+
+    `{"x[..., 0]": a, "x[..., 1]": b}` becomes `{"x": stack([a, b], -1)}`.
+    """
+    parts: dict[str, list[Any]] = {}
+    for name, value in sorted(named.items(), key=lambda item: int(item[0].partition(PART)[2].removesuffix("]") or 0)):
+        parts.setdefault(name.partition(PART)[0], []).append(value)
+    order = dict.fromkeys(name.partition(PART)[0] for name in named)
+    return {name: stack(parts[name], -1) if f"{name}{PART}0]" in named else named[name] for name in order}
 
 
 def nested(named: Mapping[str, Any]) -> dict[str, Any]:

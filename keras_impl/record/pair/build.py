@@ -154,6 +154,9 @@ def _given(pair: Pair, name: str, tensor: tf.Tensor) -> Given:
 
 def _arguments(model: Any, what: str, given: list[Given]) -> tuple[list[Any], dict[str, Any]]:
     """Return the positional and keyword arguments with which the model gets the inputs."""
+    explicit = {entry.name.partition(structure.PART)[0]: entry.explicit for entry in given}
+    whole = structure.wholes({entry.name: entry.tensor for entry in given}, tf.stack)
+    given = [Given(name, explicit[name], x) for name, x in whole.items()]
     if fit := fits.get(model):
         return fit.arguments([each.tensor for each in given])
     if isinstance(model, Functional) and type(model).call is Functional.call:

@@ -31,6 +31,7 @@ from parity.core.errors import UsageError
 from parity.core.patches import applied, left_with
 from parity.core.program import load
 from parity.data.pairs import PairData
+from parity.pairs import structure
 from parity.pairs.script_names import counted
 from parity.runtime.survey import Survey
 from parity.trace.keys import MODEL
@@ -235,8 +236,8 @@ class Training:
             if text := self.pair.train.keras_step:
                 step = load("train.keras_step", text, "model", "optimizer", "batch", search=self.search)
                 weight = {} if batch.sample_weight is None else {SAMPLE_WEIGHT: batch.sample_weight}
-                named = {self.pair.inputs[name].keras or name: tensor for name, tensor in batch.inputs.items()}
-                given = {**named, TARGET: batch.target, **batch.further_targets, **weight}
+                parts = {self.pair.inputs[name].keras or name: tensor for name, tensor in batch.inputs.items()}
+                given = {**structure.wholes(parts, tf.stack), TARGET: batch.target, **batch.further_targets, **weight}
                 return step(self.model, self.optimizer, given)
             if build.fitted(self.model, self.pair, batch.inputs) is None:
                 return self._looped(batch)

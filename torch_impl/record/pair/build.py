@@ -115,8 +115,8 @@ def _arguments(model: nn.Module, pair: Pair, inputs: Inputs) -> tuple[list[Any],
     """
     parameters = inspect.signature(model.forward).parameters
     inputs = {name: x for name, x in inputs.items() if pair.inputs[name].only != "keras"}
-    given = structure.nested({pair.inputs[name].torch or name: x for name, x in inputs.items()})
-    explicit = {pair.inputs[name].torch.partition(".")[0] for name in inputs} - {""}
+    whole = structure.wholes({pair.inputs[name].torch or name: x for name, x in inputs.items()}, torch.stack)
+    given, explicit = structure.nested(whole), {_argument(pair, name) for name in inputs} - {""}
     taken = {name for name, parameter in parameters.items() if parameter.kind not in UNNAMED}
     if len(given) > 1 and _takes_one(parameters, given, explicit):
         return structure.as_taken(model.forward, [given], {})
@@ -134,6 +134,11 @@ def _arguments(model: nn.Module, pair: Pair, inputs: Inputs) -> tuple[list[Any],
     return _bound(pair, model, args, named)
 
 
+def _argument(pair: Pair, name: str) -> str:
+    """Return the argument that the pair's file gives an input, or a part of one; "" if it gives none."""
+    return pair.inputs[name].torch.partition(structure.PART)[0].partition(".")[0]
+
+
 def _takes_one(parameters: Any, given: dict[str, Any], explicit: set[str]) -> bool:
     """Return whether forward has a single required argument, and none for further inputs."""
     single = [parameter for parameter in parameters.values() if parameter.kind in SINGLE]
@@ -148,7 +153,7 @@ def _takes_one(parameters: Any, given: dict[str, Any], explicit: set[str]) -> bo
 def _check(pair: Pair, explicit: set[str], taken: set[str]) -> None:
     """Raise UsageError if the pair's file names an argument that forward does not take."""
     for name, given in pair.inputs.items():
-        head = given.torch.partition(".")[0]
+        head = _argument(pair, name)
         if head in explicit and head not in taken:
             hint = nearest(head, taken) or f"; it takes {', '.join(sorted(taken)) or 'arguments by position alone'}"
             raise UsageError(f"inputs.{name}: torch = {given.torch!r}: forward takes no argument {head!r}{hint}")

@@ -22,6 +22,7 @@ from parity.config.schema import Case
 from parity.core.patches import Original, applied, around, left_with, setting
 from parity.core.program import load
 from parity.data.pairs import PairData
+from parity.pairs import structure
 from parity.runtime import survey
 from parity.trace.mapping import PairContext
 from torch_impl.instruments import script_calls
@@ -157,7 +158,8 @@ class Training:
     def _run(self, batch: Batch) -> Any:
         """Run the user's own step, and return what it returns."""
         text = self.pair.train.torch_step
-        named = {self.pair.inputs[name].torch or name: each for name, each in batch.inputs.items()}
+        parts = {self.pair.inputs[name].torch or name: each for name, each in batch.inputs.items()}
+        named = structure.wholes(parts, torch.stack)
         named[TARGET] = self._target(batch, part=True)
         data = self._setup.parts(self._data)[0]
         named |= tensors(data.further_targets(batch.number), self.device)
