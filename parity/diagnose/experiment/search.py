@@ -2,6 +2,7 @@
 
 import operator
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -169,6 +170,11 @@ class Search:
             tries.found = ANOTHER if self._is_any_word(tries.knob, base) else value
             if value is None and isinstance(tries.knob.value, float):
                 tries.found = self._default(tries, base)
+            if (
+                type(value) is type(own := tries.knob.value) is int and 0 <= own < value
+            ):  # a slice's end, as large as any
+                above = range(own + 1, value)
+                tries.found = own + 1 + bisect_left(above, True, key=lambda each: self._does(tries.knob, each, base))
         is_float = result is not None and result.dtype.kind == "f"
         is_same = result is not None and start is not None and np.array_equal(result, start, equal_nan=is_float)
         tries.in_vain = tries.in_vain + 1 if result is None or is_same else 0
