@@ -858,6 +858,34 @@ net = keras.Model([numbers, kind], layers.Dense(1)(layers.Concatenate()([layers.
 net.compile(keras.optimizers.SGD(0.1), "mse")
 net.fit([rng.normal(size=(64, 2)), rng.integers(0, 5, 64)], rng.normal(size=(64, 1)), batch_size=32, verbose=0)
 """
+GATED = (
+    """
+data = TensorDataset(torch.randn(64, 10), torch.randn(64, 8))
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.value, self.gate = nn.Linear(10, 8), nn.Linear(10, 8)
+    def forward(self, x):
+        value, gate = self.value(x), torch.sigmoid(self.gate(x))
+        kept = gate * torch.tanh(value)
+        return kept + (1 - gate) * value.sin()
+net = Net()
+"""
+    + PLAIN
+)
+GATED_KERAS = """
+class Net(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.value, self.gate = layers.Dense(8), layers.Dense(8)
+    def call(self, x):
+        value, gate = self.value(x), ops.sigmoid(self.gate(x))
+        kept = gate * ops.tanh(value)
+        return kept + (1 - gate) * ops.sin({which})
+net = Net()
+net.compile(keras.optimizers.SGD(0.1), "mse")
+net.fit(rng.normal(size=(64, 10)), rng.normal(size=(64, 8)), batch_size=32, verbose=0)
+"""
 ROWS = {
     "norms frozen": Row(FROZEN + PLAIN, FROZEN_KERAS.format(training=False)),
     "norms frozen in torch alone": Row(
@@ -1041,6 +1069,10 @@ ROWS = {
     "numbers in a matrix": Row(APART, APART_KERAS.format(numbers="numbers")),
     "numbers in a matrix, scaled": Row(
         APART, APART_KERAS.format(numbers="2 * numbers"), "diverged", [("module.wiring", "the second alone", "*")]
+    ),
+    "a gate": Row(GATED, GATED_KERAS.format(which="value")),
+    "another variable": Row(
+        GATED, GATED_KERAS.format(which="kept"), "diverged", [("code.variable", "`value`", "`kept`")]
     ),
     "a number before a tensor": Row(_torch(), _fit(data=MASKED)),
     "decay under a schedule": Row(

@@ -15,6 +15,7 @@ from parity.diagnose.experiment.knobs import AS_GIVEN, THEIRS
 from parity.diagnose.experiment.masks import OPPOSITE
 from parity.diagnose.experiment.operations import EXCHANGED, FIRST, LAYERS, LEFT_OUT, NORMALISATION, OF_TWO, SECOND
 from parity.diagnose.experiment.statements import KIND as STATEMENT
+from parity.diagnose.experiment.statements import VARIABLE
 from parity.diagnose.experiment.taken import OPERANDS, WIRING
 from parity.diagnose.formula import NEEDED
 from parity.results import Cause, Changed
@@ -52,7 +53,7 @@ OTHER_MASK: Final = "another mask"
 # The kinds of settings, those first that users know by a name.
 KNOWN: Final = (
     "argument", "attribute", "precision", "operation", OTHER_MASK, "default", "callable", "variable", "constant",
-    STATEMENT, "function", "operator", "slice",
+    STATEMENT, "function", "operator", "slice", VARIABLE,
 )  # fmt: skip
 NO_RATE: Final = 1e-6  # below it a dropout drops nothing
 FAR: Final = 8  # times as large
@@ -66,6 +67,7 @@ IN_CODE: Final = {
     "slice": "code.slice",
     "precision": PRECISION,
     STATEMENT: "statement.order",
+    VARIABLE: "code.variable",
 }
 CARRIED: Final = "state.carried"
 KEPT: Final = {False: "returns the same again", True: "keeps state, which is no weight, from call to call"}

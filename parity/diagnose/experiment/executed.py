@@ -26,6 +26,7 @@ class Executed(NamedTuple):
     source: str  # "file:line" of the model's code that called it first
     is_models: bool  # whether it belongs to the model's code, rather than to a framework that this code calls
     since: int = 0
+    tensors: Mapping[str, Any] = {}  # the types and shapes of local variables that hold tensors at its end, by name
 
     @property
     def name(self) -> str:
@@ -86,9 +87,12 @@ def executed(
     calls: dict[types.CodeType, str] = {}
     run: set[types.CodeType] = set()
     since: dict[types.CodeType, int] = {}  # the line at which a script's code went on
+    held: dict[types.CodeType, dict[str, Any]] = {}
     of_scripts = {*script.mains(), *_makers(script.mains())}
 
     def on_event(frame: types.FrameType, event: str, argument: Any) -> None:
+        if event == "return" and frame.f_code in calls and is_models(frame.f_code.co_filename):
+            held[frame.f_code] = {name: each for name, value in frame.f_locals.items() if (each := _tensor(value))}
         if event != "call" or is_paused() or script.is_building():
             return
         code = frame.f_code
@@ -114,7 +118,17 @@ def executed(
     names = {*by_getattr, *(name for code in run for name in code.co_names)}
     run_on = {code: f"{code.co_filename}:{line}" for code, line in since.items() if code not in calls}
     functions = _functions(calls | run_on, is_models)
-    return [each._replace(since=since.get(each.function.__code__, 0)) for each in functions], names
+    codes = [each.function.__code__ for each in functions]
+    return [
+        each._replace(since=since.get(code, 0), tensors=held.get(code, {}))
+        for each, code in zip(functions, codes, strict=True)
+    ], names
+
+
+def _tensor(value: Any) -> tuple[str, ...] | None:
+    """Return the type and the shape of a tensor in words; None for anything else."""
+    is_tensor = not isinstance(value, type) and hasattr(value, "dtype") and hasattr(value, "shape")
+    return (str(value.dtype), *map(str, value.shape)) if is_tensor else None
 
 
 def _makers(codes: Iterable[types.CodeType]) -> dict[types.CodeType, tuple[types.CodeType, int]]:

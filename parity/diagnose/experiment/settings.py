@@ -32,7 +32,8 @@ MOST_SIZES: Final = 2  # that are tried first
 MOST_ALIKE: Final = 3  # values of the other side's settings of the same name that are tried before
 # What stands in the code of the model that was run.
 IN_CODE: Final = (
-    statements.moved, statements.exchanged, code.slices, code.variables, code.constants, code.functions, code.operators
+    statements.variables, statements.moved, statements.exchanged, code.slices, code.variables, code.constants,
+    code.functions, code.operators,
 )  # fmt: skip
 Open = Callable[[ExperimentJob, str, Mapping[str, Floats], dict[str, Array]], AbstractContextManager[Live]]
 
@@ -147,7 +148,7 @@ def _named(live: Live, run: Sequence[Executed], read: Collection[str]) -> Iterat
 def _values(
     knob: Knob, theirs: Sequence[Any], words: Sequence[str], functions: Mapping[str, Callable[..., Any]]
 ) -> Sequence[Any]:
-    if knob.value == knobs.AS_GIVEN or knob.kind in ("precision", "operation", statements.KIND):
+    if knob.value == knobs.AS_GIVEN or knob.kind in ("precision", "operation", statements.KIND, statements.VARIABLE):
         return list(knob.words)
     if knob.kind == "function":
         forms = [functions[form] for form in candidates.FORMS.get(knob.name, ()) if form in functions]

@@ -5,12 +5,13 @@ import linecache
 import re
 import types
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from parity.diagnose.experiment.executed import Executed
 from parity.diagnose.experiment.knobs import Knob, attribute
 
-KIND: Final = "statement"
+KIND, VARIABLE = "statement", "local"
 FARTHEST: Final = 3  # statements over which one is moved
 LONGEST: Final = 40  # characters of a statement that are shown
 ENDS: Final = ("STORE_", "POP_TOP")  # how the instructions begin with which a statement ends
@@ -107,6 +108,30 @@ def exchanged(run: Executed) -> Iterator[Knob]:
     before, after = (f"({', '.join(names)})" for names in (given[:2], given[1::-1]))
     change = attribute(function, "__code__", lambda code, _: _with_exchanged(code, code.co_varnames.index(given[0])))
     yield Knob("arguments", run.name, run.source, before, "operation", change, (after,), "function")
+
+
+def variables(run: Executed) -> Iterator[Knob]:
+    """Yield each use of a local variable that holds a tensor, to be one of another that holds one of its shape."""
+    code = run.function.__code__
+    written = set(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+    for each in dis.get_instructions(code):
+        if each.opname == "STORE_FAST":
+            written.add(each.argval)
+        if each.opname != "LOAD_FAST" or each.argval not in run.tensors or not (each.positions and run.tensors):
+            continue
+        others = [name for name, held in run.tensors.items() if held == run.tensors[each.argval]]
+        texts = tuple(f"`{name}`" for name in others if name in written and name != each.argval)
+        if texts:
+            change = attribute(run.function, "__code__", partial(_with_other, each.offset))
+            source = f"{run.file}:{each.positions.lineno}"
+            yield Knob(each.argval, run.name, source, f"`{each.argval}`", VARIABLE, change, texts)
+
+
+def _with_other(offset: int, code: types.CodeType, text: Any) -> types.CodeType:
+    """Return the code whose instruction there takes the local variable that a text names."""
+    instructions = bytearray(code.co_code)
+    instructions[offset + 1] = code.co_varnames.index(text.strip("`"))
+    return code.replace(co_code=bytes(instructions))
 
 
 def _with_exchanged(code: types.CodeType, first: int) -> types.CodeType:
