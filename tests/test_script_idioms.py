@@ -1031,6 +1031,11 @@ ROWS = {
         "torch.set_default_dtype(torch.float64)\n" + _torch(), "keras.config.set_floatx('float64')\n" + _fit()
     ),
     "a step with a closure": Row(CLOSURE, _fit().replace("SGD(0.1)", "Adam(0.1, epsilon=1e-4)"), accepted=PLACEMENT),
+    "an epsilon within the root": Row(
+        _torch().replace("SGD(net.parameters(), lr=0.1)", "RMSprop(net.parameters(), lr=0.1, alpha=0.9, eps=1e-2)"),
+        _fit().replace("SGD(0.1)", "RMSprop(0.1, epsilon=1e-2)"),
+        accepted="rmsprop.epsilon_placement",
+    ),
     "micro-batches": Row(_micro(), _fit()),
     "micro-batches of a fused optimizer": Row(_micro().replace("lr=0.1", "lr=0.1, fused=True"), _fit()),
     "micro-batches of fit": Row(

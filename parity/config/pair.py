@@ -25,8 +25,9 @@ SEED = "dropout.seed"  # the id of a cause: one side draws earlier masks, or oth
 EPSILON = "adam.epsilon_placement"  # the id of a cause: torch adds it after the bias correction, Keras before
 CLIP = "clip.epsilon"  # the id of a cause: torch's clip_grad_norm_ adds ADDED_TO_NORM to the norm
 SPARSE = "optimizer.sparse_gradient"  # the id of a cause: Keras squares the rows of one id before they are added
+WITHIN = ("adagrad.epsilon_placement", "rmsprop.epsilon_placement")  # of causes: Keras adds it within the root
 # Causes to which runs can be held, so that they hide no later difference.
-HELD = (VARIANCE, SEED, EPSILON, CLIP, SUM, SPARSE)
+HELD = (VARIANCE, SEED, EPSILON, CLIP, SUM, SPARSE, *WITHIN)
 ADDED_TO_NORM = 1e-6  # before clip_grad_norm_ divides by it (torch/nn/utils/clip_grad.py)
 UNKNOWN = "unknown"  # the id of a cause that is not in the catalogue
 INTERNAL_ERROR = "internal_error"  # the id where the formula that looks for the cause failed
@@ -249,8 +250,8 @@ class Pair(BaseModel, frozen=True, tag="pair"):
         """Return whether a cause is accepted anywhere.
 
         Then torch's Adam adds its epsilon where Keras's does (EPSILON), its norm of clipping has none (CLIP), Keras's
-        optimizers are given dense gradients (SPARSE), and both sides draw new masks and numbers where a seed in the
-        code would repeat earlier ones (SEED).
+        optimizers are given dense gradients (SPARSE) and add their epsilon to the root (WITHIN), and both sides draw
+        new masks and numbers where a seed in the code would repeat earlier ones (SEED).
         """
         return any(each.cause == cause for each in self.expect)
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from parity.config import schema
-from parity.config.pair import EPSILON
+from parity.config.pair import EPSILON, WITHIN
 from parity.core.arrays import Array
 from parity.diagnose.formula import NEEDED, Seen, Settings, largest, reproduced_bits, seen
 from parity.diagnose.topic import MOST_SEEN, Question, Side, Sides
@@ -68,8 +68,9 @@ def _settings(side: Side, name: str, steps: int) -> Settings | None:
     rates = [rate for number in (*numbers, numbers[-1] + 1) if (rate := by_step.get(number)) is not None]
     if settings is None or len(rates) <= steps:
         return None
-    if EPSILON in training.causes_held:
-        settings = {**settings, "epsilon_placement": "before the correction"}
+    for cause, placement in ((EPSILON, "before the correction"), *((each, "outside the root") for each in WITHIN)):
+        if cause in training.causes_held:
+            settings = {**settings, "epsilon_placement": placement}
     noted, own = training.rate or rates[0], float(settings["learning_rate"])
     scale = own / noted if own and noted else 1.0  # of a group with a rate of its own
     return {**settings, "rates": tuple(own if rate == noted else scale * rate for rate in rates)}

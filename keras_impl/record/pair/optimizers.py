@@ -5,7 +5,7 @@ gradients.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest import mock
@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 from keras.optimizers import SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, LossScaleOptimizer, Nadam, Optimizer, RMSprop
 from keras.optimizers.schedules import LearningRateSchedule
+from keras.src import ops
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
@@ -22,7 +23,7 @@ from keras_impl.record.pair import build
 from parity.config.pair import Pair
 from parity.config.schema import Case
 from parity.core.errors import UsageError
-from parity.core.patches import Original, applied, around
+from parity.core.patches import Original, applied, around, pushed
 from parity.core.program import load
 from parity.trace.training import ParameterGroup
 
@@ -282,6 +283,30 @@ def dense_gradients(is_held: bool) -> Iterator[list[str]]:
 
     with applied([around(TFOptimizer, "_backend_update_step", update)] if is_held else []):
         yield made
+
+
+@contextmanager
+def epsilons(held: Collection[str]) -> Iterator[set[str]]:
+    """Let Adagrad and RMSprop add their epsilon to the root, as torch's do, of which the cause is `held`; yield those.
+
+    Keras's add it within the root (keras/src/optimizers/adagrad.py, rmsprop.py).
+    """
+    reached, within = set[str](), list[float]()
+
+    def step(update: Original, optimizer: Any, *args: Any) -> None:
+        cause = f"{type(optimizer).__name__.lower()}.epsilon_placement"
+        if cause not in held:
+            return update(optimizer, *args)
+        reached.add(cause)
+        with pushed(within, optimizer.epsilon):
+            return update(optimizer, *args)
+
+    def add(add: Original, x: Any, y: Any) -> Any:
+        return ops.square(ops.sqrt(x) + y) if within and y is within[-1] else add(x, y)
+
+    patches = [around(kind, "update_step", step) for kind in (Adagrad, RMSprop)] + [around(ops, "add", add)]
+    with applied(patches if held else []):
+        yield reached
 
 
 def _divided(gradient: Any, scale: Any) -> Any:

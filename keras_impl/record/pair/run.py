@@ -19,14 +19,14 @@ from keras_impl.record.canonical import Replica
 from keras_impl.record.pair import build, fitted, losses
 from keras_impl.record.pair.first_call import ready
 from keras_impl.record.pair.layers import Counterparts
-from keras_impl.record.pair.optimizers import Joint, dense_gradients, is_scheduled, rate, unwrapped
+from keras_impl.record.pair.optimizers import Joint, dense_gradients, epsilons, is_scheduled, rate, unwrapped
 from keras_impl.record.pair.outputs import laid_out, ordered
 from keras_impl.record.pair.sides import Setup
 from keras_impl.record.pair.training import Batch, Gradients, Step, Training
 from keras_impl.record.pair.values import Weights
 from keras_impl.record.probe import Probe
 from keras_impl.record.recorders import LayoutRecorder
-from parity.config.pair import SPARSE
+from parity.config.pair import SPARSE, WITHIN
 from parity.config.schema import Case
 from parity.core.precision import HIGH
 from parity.data.pairs import PairData
@@ -111,16 +111,20 @@ class _Course:
         self._update_by({unwrapped(training.optimizer)}, is_own=bool(self.pair.train.keras_optimizer))
         self.rates = [rate(self.updating.first)]
         states = [fitted.state(training)]
-        made_dense: list[str] = []
+        causes_held: set[str] = set()
         for number in range(case.steps):
             batch = training.batch(number)
             if self.evaluates:
                 with calls.unobserved(), self.masks.drawn(self.model):
                     build.call(self.model, self.pair, batch.inputs, training=False)
             self._record_inputs(batch.inputs, number)
-            with self.masks.drawn(self.model), dense_gradients(self.pair.accepts(SPARSE)) as made:
+            with (
+                self.masks.drawn(self.model),
+                dense_gradients(self.pair.accepts(SPARSE)) as made,
+                epsilons(list(filter(self.pair.accepts, WITHIN))) as moved,
+            ):
                 training.step(number, functools.partial(self._record_step, batch))
-            made_dense += made
+            causes_held |= moved | ({SPARSE} if made else set())
             probe.on_step()
             self.masks.on_step()
             states.append(fitted.state(training))
@@ -132,7 +136,7 @@ class _Course:
             # Then the user's code may call the model otherwise than a loop that calls it once in a step.
             own_step=training.is_own or build.is_overridden(self.model, "compute_loss"),
             repeated=self.masks.repeats.places,
-            causes_held=[SPARSE] if made_dense else [],
+            causes_held=sorted(causes_held),
             rates=self.rates,
             is_scheduled=is_scheduled(self.updating.first),
             unreached="" if self.is_clipped or self.pair.train.has_own_step else clipping,

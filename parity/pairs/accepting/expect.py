@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 from msgspec.structs import replace
 
-from parity.config.pair import CLIP, EPSILON, SEED, SPARSE, SUM, UNKNOWN, VARIANCE, Expect
+from parity.config.pair import CLIP, EPSILON, SEED, SPARSE, SUM, UNKNOWN, VARIANCE, WITHIN, Expect
 from parity.core.errors import UsageError, nearest
 from parity.core.wording import agree
 from parity.diagnose.diagnosis import Examined
@@ -26,7 +26,7 @@ from parity.verdict.traces import Unequal
 NOISE = "precision.noise"
 # What torch's runs do and Keras's, by the id of the cause to which they are held.
 AS_HELD = {EPSILON: ("held before the correction", "before the correction"), CLIP: ("held at 0", 0.0)}
-AS_HELD[SPARSE] = "dense", "held dense"
+AS_HELD |= {SPARSE: ("dense", "held dense"), **dict.fromkeys(WITHIN, ("outside the root", "held outside the root"))}
 
 
 class Accepted:
