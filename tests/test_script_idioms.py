@@ -1075,6 +1075,12 @@ ROWS = {
     "numbers in a matrix, scaled": Row(
         APART, APART_KERAS.format(numbers="2 * numbers"), "diverged", [("module.wiring", "the second alone", "*")]
     ),
+    "an absolute value": Row(
+        GATED.replace("value.sin()", "value.clamp(min=0.0)"),
+        GATED_KERAS.format(which="value").replace("ops.sin", "tf.abs"),
+        "diverged",
+        [("code.function", "relu", "abs")],
+    ),
     "a gate": Row(GATED, GATED_KERAS.format(which="value")),
     "another variable": Row(
         GATED, GATED_KERAS.format(which="kept"), "diverged", [("code.variable", "`value`", "`kept`")]

@@ -18,7 +18,8 @@ from numpy import tanh
 from parity.diagnose.experiment import code, knobs, masks, study
 from parity.diagnose.experiment.attempts import Attempts, plain
 from parity.diagnose.experiment.candidates import alternatives, candidates
-from parity.diagnose.experiment.causes import causes, with_causes
+from parity.diagnose.experiment.causes import causes
+from parity.diagnose.experiment.description import with_causes
 from parity.diagnose.experiment.executed import Executed, executed
 from parity.diagnose.experiment.knobs import Knob, Owner
 from parity.diagnose.experiment.search import Search

@@ -70,8 +70,8 @@ FAMILIES: Final = (
     ("no_grad", "enable_grad"),
     ("stop_gradient", "convert_to_tensor"),
 )  # fmt: skip
-# What a function computes by an argument of its own, by names that no framework has.
-FORMS: Final = {"gelu": ("gelu_exact", "gelu_tanh"), "smooth_l1_loss": ("huber_loss",)}
+# What a function computes by an argument of its own, by names that no framework has; and what stands for one elsewhere.
+FORMS: Final = {"gelu": ("gelu_exact", "gelu_tanh"), "smooth_l1_loss": ("huber_loss",), "abs": ("relu",)}
 SLICES: Final = (":", "1:", ":-1")  # of an axis that may be shifted against another
 RETURNED: Final = ("return_", "output_")  # how names of settings begin that say what is returned
 IDENTITIES: Final = ("linear", "identity")  # in place of an activation

@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import starmap
 from typing import Any, Final
 
 import numpy as np
 from msgspec.structs import asdict, replace
 
-from parity.config.pair import UNKNOWN
 from parity.core.wording import count
 from parity.diagnose.experiment import candidates
 from parity.diagnose.experiment.attempts import DROPOUT
@@ -112,33 +112,6 @@ def _as_scale(cause: Cause, other: Outcome) -> Cause:
     return replace(cause, id=SCALE, **values, evidence=evidence)
 
 
-def with_causes(entries: Sequence[Cause], where: str, named: Sequence[Cause]) -> list[Cause]:
-    """Return the report's causes with those of a module in place of the unknown one there.
-
-    A change that is a cause already, as it explains a module before this one, is not told again; nor is what a formula
-    has found there.
-    """
-    told = [entry.changes for entry in entries if entry.changes]
-    by_formula = {(entry.id, entry.where) for entry in entries if not entry.changes}
-    named = [cause for cause in named if (cause.id, cause.where) not in by_formula]
-    result: list[Cause] = []
-    for entry in entries:
-        if entry.id == UNKNOWN and entry.where == where:
-            result += [cause for cause in named if cause.changes not in told]
-            told += [cause.changes for cause in named]
-        else:
-            result.append(entry)
-    return result
-
-
-def each_once(found: Sequence[Cause]) -> list[Cause]:
-    """Return the causes without those that are the very change of an earlier one, found again from a later module."""
-    changes = [cause.changes for cause in found]
-    return [
-        cause for number, cause in enumerate(found) if not changes[number] or changes.index(changes[number]) == number
-    ]
-
-
 def _of_kind(outcome: Outcome, path: str, kind: str) -> Outcome:
     """Return an outcome in which settings of the module itself are those of its kind in torch: kinds have one name."""
 
@@ -216,7 +189,14 @@ def _unlikely(change: Change) -> tuple[bool | int, ...]:
 def _are_one(torch: Change, keras: Change) -> bool:
     """Return whether changes on both sides are of one setting: each takes the value that the other has."""
     after = LINEAR if torch.after == LEFT_OUT else torch.after
-    return bool(torch.before == keras.after and after == keras.before)
+    return all(starmap(_are_same, ((torch.before, keras.after), (after, keras.before))))
+
+
+def _are_same(first: Any, second: Any) -> bool:
+    """Return whether two values are the same, as are an axis and a list of it, which may be counted from the end."""
+    numbers = [each[0] if isinstance(each, list) and len(each) == 1 else each for each in (first, second)]
+    are_axes = all(type(each) is int for each in numbers) and [first, second] != numbers
+    return bool(first == second or (are_axes and (numbers[0] == numbers[1] or min(numbers) < 0)))
 
 
 def _entry(where: str, side: str, change: Change, other: Change | None, found: Found, ties: Sequence[Found]) -> Cause:
@@ -266,7 +246,7 @@ def _id(change: Change, other: Change | None) -> str:
         name = NAMES.get(named.name, named.name)
         return IDS.get(f"{kind}.{name}", f"{kind}.{name}")
     if change.kind == "function" and change.after in candidates.FORMS.get(change.name, ()):
-        return FORMS[change.name]
+        return FORMS.get(change.name, IN_CODE[change.kind])
     if change.kind == "function" and {change.before, change.after} <= {*candidates.ACTIVATIONS, LEFT_OUT}:
         return FUNCTION
     default = next((each for each in (change, other) if each and each.kind == "default"), None)

@@ -116,3 +116,30 @@ def with_lines(entries: Sequence[Cause], described: Mapping[str, Description]) -
         return replace(entry, evidence=evidence, source=told.line, lines=lines)
 
     return list(map(with_line, entries))
+
+
+def with_causes(entries: Sequence[Cause], where: str, named: Sequence[Cause]) -> list[Cause]:
+    """Return the report's causes with those of a module in place of the unknown one there.
+
+    A change that is a cause already, as it explains a module before this one, is not told again; nor is what a formula
+    has found there.
+    """
+    told = [entry.changes for entry in entries if entry.changes]
+    by_formula = {(entry.id, entry.where) for entry in entries if not entry.changes}
+    named = [cause for cause in named if (cause.id, cause.where) not in by_formula]
+    result: list[Cause] = []
+    for entry in entries:
+        if entry.id == UNKNOWN and entry.where == where:
+            result += [cause for cause in named if cause.changes not in told]
+            told += [cause.changes for cause in named]
+        else:
+            result.append(entry)
+    return result
+
+
+def each_once(found: Sequence[Cause]) -> list[Cause]:
+    """Return the causes without those that are the very change of an earlier one, found again from a later module."""
+    changes = [cause.changes for cause in found]
+    return [
+        cause for number, cause in enumerate(found) if not changes[number] or changes.index(changes[number]) == number
+    ]

@@ -57,7 +57,8 @@ class Local:
 
     def __init__(self, outer: Any, number: int, made: Sequence[types.FunctionType]) -> None:
         self.outer, self._number, self.made = outer, number, made
-        self.__globals__, self.__qualname__ = outer.__globals__, self.__code__.co_qualname
+        kept = made[-1].__globals__ if made else {}  # the names of a script that has ended, which its functions read
+        self.__globals__, self.__qualname__ = outer.__globals__ or kept, self.__code__.co_qualname
 
     @property
     def __code__(self) -> types.CodeType:

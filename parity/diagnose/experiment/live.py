@@ -56,8 +56,9 @@ class Live(ABC):
         later: Any,
         modules: Mapping[str, Any],
     ) -> None:
-        self._built, self._first_pass, self._own_step, self._modules = built, first_pass, own_step, modules
-        self._later, self._is_later = later, False
+        self._built, self._modules, self._first_pass = built, modules, first_pass
+        self._passes = [each for each in (first_pass, own_step) if each]
+        self._later, self._is_later, self.numbers = later, False, later.numbers  # in the code of a step that stay
         self._innocent: list[str] = []
         self._called: dict[str, None] = {}
         self._paused = 0
@@ -71,10 +72,6 @@ class Live(ABC):
         """Return the ops that the module executes when it is called again, or those of a loss and the forward pass."""
         with self._located():
             return self._recorded(self._later.loss_alone if self._tensor.kind == "loss" else self.replay)
-
-    def numbers(self) -> list[int | float]:
-        """Return the numbers in the code of a step that stay as they are."""
-        return list(self._later.numbers())
 
     def precisions(self) -> list[Knob]:
         """Return the settings of the framework itself, and of what is asked for after the forward pass."""
@@ -128,10 +125,8 @@ class Live(ABC):
         self._innocent, self._called = question.innocent, {}
         if question.tensor.kind in LATER:
             return self._takes_later(question, evidence)
-        passes = [self._first_pass, *([self._own_step] if self._own_step else [])]
-        if question.tensor.kind == "given" and not question.module:  # a step may make what it gives to the model
-            passes.reverse()
-        for first_pass in passes:
+        is_made = question.tensor.kind == "given" and not question.module  # by a step, for the model
+        for first_pass in reversed(self._passes) if is_made else self._passes:
             self._first_pass = first_pass
             if self._takes_forward(question, evidence.own):
                 return True

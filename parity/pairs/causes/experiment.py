@@ -10,11 +10,13 @@ from msgspec.structs import replace
 from parity.config.pair import UNKNOWN
 from parity.core.errors import BackendError
 from parity.diagnose.diagnosis import Examined
-from parity.diagnose.experiment.causes import IN_CODE, causes, each_once, with_causes
+from parity.diagnose.experiment.causes import IN_CODE, causes
 from parity.diagnose.experiment.description import (
     Description,
     description,
+    each_once,
     is_without_line,
+    with_causes,
     with_descriptions,
     with_lines,
 )

@@ -8,8 +8,8 @@ from parity.core.errors import BackendError
 from parity.diagnose import losses, optimizers
 from parity.diagnose.diagnosis import Examined
 from parity.diagnose.experiment import later, ratios
-from parity.diagnose.experiment.causes import causes, each_once
-from parity.diagnose.experiment.description import with_descriptions
+from parity.diagnose.experiment.causes import causes
+from parity.diagnose.experiment.description import each_once, with_descriptions
 from parity.diagnose.experiment.later import Parted, difference
 from parity.diagnose.experiment.taken import WIRING
 from parity.pairs.causes.experiment import MOST_ALIKE, Experiment
