@@ -886,6 +886,22 @@ net = Net()
 net.compile(keras.optimizers.SGD(0.1), "mse")
 net.fit(rng.normal(size=(64, 10)), rng.normal(size=(64, 8)), batch_size=32, verbose=0)
 """
+BOXES = """
+data = TensorDataset(torch.randn(64, 2, 4, 4), torch.randn(64, 32, 3))
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Conv2d(2, 6, 1)
+    def forward(self, x):
+        return self.head(x){order}.reshape(len(x), 32, 3)
+net = Net()
+"""
+BOXES_KERAS = """
+x = keras.Input((4, 4, 2))
+net = keras.Model(x, layers.Reshape((32, 3))(layers.Conv2D(6, 1)(x)))
+net.compile(keras.optimizers.SGD(0.1), "mse")
+net.fit(rng.normal(size=(64, 4, 4, 2)), rng.normal(size=(64, 32, 3)), batch_size=32, verbose=0)
+"""
 ROWS = {
     "norms frozen": Row(FROZEN + PLAIN, FROZEN_KERAS.format(training=False)),
     "norms frozen in torch alone": Row(
@@ -1080,6 +1096,13 @@ ROWS = {
         GATED_KERAS.format(which="value").replace("ops.sin", "tf.abs"),
         "diverged",
         [("code.function", "relu", "abs")],
+    ),
+    "boxes": Row(BOXES.format(order=".permute(0, 2, 3, 1)") + PLAIN, BOXES_KERAS),
+    "boxes, channels first": Row(
+        BOXES.format(order="") + PLAIN,
+        BOXES_KERAS,
+        "diverged",
+        [("reshape.order", "reshape", "channels last before it")],
     ),
     "a gate": Row(GATED, GATED_KERAS.format(which="value")),
     "another variable": Row(

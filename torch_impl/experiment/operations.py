@@ -249,12 +249,11 @@ def _exchanged(first: int, second: int, function: Function, args: tuple, kwargs:
 
 
 def _turned(order: Order, function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
-    return function(*args, **kwargs).swapdims(order.first, order.second)
+    return function(*args, **kwargs).permute(order.axes)
 
 
 def _reordered(order: Order, shape: Sequence[int], function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
     """Return a reshape in which two axes are exchanged before or after."""
     if order.is_before:
-        return args[0].swapdims(order.first, order.second).reshape(shape)
-    turned = [shape[axis] for axis in ways.exchanged(len(shape), order.first, order.second)]
-    return args[0].reshape(turned).swapdims(order.first, order.second)
+        return args[0].permute(order.axes).reshape(shape)
+    return args[0].reshape([shape[axis] for axis in order.axes]).permute(order.axes)  # two are exchanged, and back

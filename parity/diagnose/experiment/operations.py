@@ -163,24 +163,27 @@ def _halves(totals: Sequence[int]) -> Margins:
 
 
 class Order(NamedTuple):
-    """Another order in which a reshape can leave the numbers: two axes are exchanged before it, or after it."""
+    """Another order in which a reshape can leave the numbers: that of the axes before it, or after it, in words too."""
 
     is_before: bool
-    first: int
-    second: int
-
-    @property
-    def text(self) -> str:
-        """Return the order in words."""
-        return f"axes {self.first} and {self.second} exchanged {'before' if self.is_before else 'after'} it"
+    axes: tuple[int, ...]
+    text: str
 
 
 def orders(before: Sequence[int], after: Sequence[int]) -> list[Order]:
     """Return the orders in which a reshape from one shape to another can leave the numbers, but for the plain one."""
-    variants = [Order(False, *axes) for axes in _exchanges(after)]
-    if len(before) != len(after):
-        variants += [Order(True, *axes) for axes in _exchanges(before)]
+    variants, count = [_exchange(False, len(after), *axes) for axes in _exchanges(after)], len(before)
+    if count != len(after):
+        variants += [_exchange(True, count, *axes) for axes in _exchanges(before)]
+    if count > 3 and count != len(after):  # as of an image's axes
+        last, first = (0, *range(2, count), 1), (0, count - 1, *range(1, count - 1))
+        variants[:0] = [Order(True, last, "channels last before it"), Order(True, first, "channels first before it")]
     return variants
+
+
+def _exchange(is_before: bool, count: int, first: int, second: int) -> Order:
+    text = f"axes {first} and {second} exchanged {'before' if is_before else 'after'} it"
+    return Order(is_before, tuple(exchanged(count, first, second)), text)
 
 
 def arrangements(count: int) -> dict[str, tuple[int, ...]]:
