@@ -902,6 +902,29 @@ net = keras.Model(x, layers.Reshape((32, 3))(layers.Conv2D(6, 1)(x)))
 net.compile(keras.optimizers.SGD(0.1), "mse")
 net.fit(rng.normal(size=(64, 4, 4, 2)), rng.normal(size=(64, 32, 3)), batch_size=32, verbose=0)
 """
+BOTH_WAYS = (
+    """
+data = TensorDataset(torch.randn(64, 5, 3), torch.randn(64, 5, 1))
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn, self.out = nn.RNN(3, 4, batch_first=True, bidirectional=True), nn.Linear(8, 1)
+        self.rnn.bias_hh_l0.data.zero_(), self.rnn.bias_hh_l0_reverse.data.zero_()
+        self.rnn.bias_hh_l0.requires_grad = self.rnn.bias_hh_l0_reverse.requires_grad = False
+    def forward(self, x):
+        return self.out(self.rnn(x)[0])
+net = Net()
+"""
+    + PLAIN
+)
+BOTH_WAYS_KERAS = """
+x = keras.Input((5, 3))
+there = layers.SimpleRNN(4, return_sequences=True)(x)
+back = layers.SimpleRNN(4, return_sequences=True, go_backwards=True)(x)
+net = keras.Model(x, layers.Dense(1)(layers.Concatenate()([there, {back}])))
+net.compile(keras.optimizers.SGD(0.1), "mse")
+net.fit(rng.normal(size=(64, 5, 3)), rng.normal(size=(64, 5, 1)), batch_size=32, verbose=0)
+"""
 ROWS = {
     "norms frozen": Row(FROZEN + PLAIN, FROZEN_KERAS.format(training=False)),
     "norms frozen in torch alone": Row(
@@ -1096,6 +1119,13 @@ ROWS = {
         GATED_KERAS.format(which="value").replace("ops.sin", "tf.abs"),
         "diverged",
         [("code.function", "relu", "abs")],
+    ),
+    "both ways": Row(BOTH_WAYS, BOTH_WAYS_KERAS.format(back="ops.flip(back, 1)")),
+    "both ways, the last step first": Row(
+        BOTH_WAYS,
+        BOTH_WAYS_KERAS.format(back="back"),
+        "diverged",
+        [("simple_rnn.order", "first step first", "last step first")],
     ),
     "boxes": Row(BOXES.format(order=".permute(0, 2, 3, 1)") + PLAIN, BOXES_KERAS),
     "boxes, channels first": Row(

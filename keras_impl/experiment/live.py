@@ -72,7 +72,7 @@ class Live(live.Live):
 
         `read`: the names that the code which is run refers to. `theirs`: the masks of the other side's module.
         """
-        return list(graph_settings((owner.module for owner in self.owners()), self._built.lines, read, theirs))
+        return list(graph_settings([owner.module for owner in self.owners()], self._built.lines, read, theirs))
 
     def _arranged(self, array: Array) -> Array:
         shape, arranged = self._tensor.shape, array.transpose(self._tensor.axes)

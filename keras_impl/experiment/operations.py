@@ -36,6 +36,7 @@ from parity.diagnose.experiment.operations import BY_SIGN, FIRST, LEFT_OUT, RESH
 from parity.runtime.experiment import Mask
 
 CAST = "cast"
+AS_RUN, IN_TIME = "last step first", "first step first"  # how a layer that runs backwards returns its sequence
 NAMES = (RESHAPE, TRANSPOSE, CAST, ways.PAD)
 reshape, transpose, pad = tf.reshape, tf.transpose, tf.pad  # as they are when nothing is put in their place
 Function = Callable[..., Any]
@@ -133,31 +134,34 @@ def _padded(ends: Mapping[int, tuple[int, int]], x: Any, result: Any) -> Any:
 
 
 def _turned(order: Order, x: Any, result: Any) -> Any:
-    return transpose(result, ways.exchanged(len(result.shape), order.first, order.second))
+    return transpose(result, order.axes)
 
 
 def _reordered(order: Order, x: Any, result: Any) -> Any:
-    """Return a reshape in which two axes are exchanged before or after."""
+    """Return a reshape in which axes are in another order before, or two exchanged after it."""
     shape = result.shape
-    turn = ways.exchanged(len(x.shape) if order.is_before else len(shape), order.first, order.second)
     if order.is_before:
-        return reshape(transpose(x, turn), shape)
-    return transpose(reshape(x, [shape[axis] for axis in turn]), turn)
+        return reshape(transpose(x, order.axes), shape)
+    return transpose(reshape(x, [shape[axis] for axis in order.axes]), order.axes)
 
 
 Lines = Mapping[int, str]  # "file:line" of the user's code that made an operation, by the operation's id()
 
 
 def graph_settings(
-    layers: Iterable[Any], lines: Lines, read: Collection[str], theirs: Sequence[Mask]
+    layers: Sequence[Any], lines: Lines, read: Collection[str], theirs: Sequence[Mask]
 ) -> Iterator[Knob]:
-    """Yield what can be changed in the graphs of functional models.
+    """Yield what can be changed in the graphs of functional models, and the order of what recurrent layers return.
 
     What one line of code has made several times is changed in all of them, as it is by another line of code. `lines`:
     where the operations were made. `read`: the names that the code which was run refers to. `theirs`: the masks that
     the other side's module is given.
     """
     alike: dict[tuple[str, ...], list[Knob]] = {}
+    for layer in (each for each in layers if isinstance(each, keras.layers.RNN)):
+        if layer.go_backwards and layer.return_sequences:
+            name, change = type(layer).__name__, partial(_replaced, layer, _flipped)
+            yield Knob("order", name, "", AS_RUN, "operation", change, (IN_TIME,), name)
     for operation in (each for each in _operations(layers) if not isinstance(each, keras.Layer)):
         line = lines.get(id(operation), "")
         for knob in _settings(operation, read, theirs):
@@ -229,6 +233,13 @@ def _with_argument(node: Node, position: int, value: Any) -> AbstractContextMana
 def _replaced(operation: Operation, another: Callable[..., Any], value: Any) -> AbstractContextManager[Any]:
     """Return a context in which `another` gets an operation, what it is to be, and the arguments of a call."""
     return mock.patch.object(operation, "call", lambda *args, **kwargs: another(operation, value, args, kwargs))
+
+
+def _flipped(layer: Any, _: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return the sequence of a layer that runs backwards from its first step to its last."""
+    outputs = type(layer).call(layer, *args, **kwargs)
+    sequence, *states = outputs if isinstance(outputs, (list, tuple)) else [outputs]
+    return (tf.reverse(sequence, [1]), *states) if states else tf.reverse(sequence, [1])
 
 
 def _signed(operation: Operation, sign: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -253,7 +253,7 @@ def _turned(order: Order, function: Function, args: tuple, kwargs: Given) -> tor
 
 
 def _reordered(order: Order, shape: Sequence[int], function: Function, args: tuple, kwargs: Given) -> torch.Tensor:
-    """Return a reshape in which two axes are exchanged before or after."""
+    """Return a reshape in which axes are in another order before, or two exchanged after it."""
     if order.is_before:
         return args[0].permute(order.axes).reshape(shape)
     return args[0].reshape([shape[axis] for axis in order.axes]).permute(order.axes)  # two are exchanged, and back
