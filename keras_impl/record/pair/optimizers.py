@@ -301,8 +301,9 @@ def epsilons(held: Collection[str]) -> Iterator[set[str]]:
         with pushed(within, optimizer.epsilon):
             return update(optimizer, *args)
 
-    def add(add: Original, x: Any, y: Any) -> Any:
-        return ops.square(ops.sqrt(x) + y) if within and y is within[-1] else add(x, y)
+    def add(add: Original, *given: Any, **named: Any) -> Any:
+        is_within = bool(within) and len(given) == 2 and given[1] is within[-1]
+        return ops.square(ops.sqrt(given[0]) + given[1]) if is_within else add(*given, **named)
 
     patches = [around(kind, "update_step", step) for kind in (Adagrad, RMSprop)] + [around(ops, "add", add)]
     with applied(patches if held else []):

@@ -123,12 +123,13 @@ def evidence(question: Question, directions: bool = False, part: str = "") -> Ev
 
 
 def _traces(question: Question) -> tuple[Trace, Trace]:
-    return _read(question.own, question.other)
+    folders = question.own, question.other
+    return _read(*folders, *((Path(folder) / keys.MANIFEST).stat().st_mtime_ns for folder in folders))
 
 
 @functools.lru_cache(maxsize=1)
-def _read(own: str, other: str) -> tuple[Trace, Trace]:
-    """Return both recordings, with the calls of modules as they are compared."""
+def _read(own: str, other: str, *written: int) -> tuple[Trace, Trace]:
+    """Return both recordings, `written` at these times, with the calls of modules as they are compared."""
     traces = [Trace(Path(folder)).whole() for folder in (own, other)]
     torch = int(traces[1].backend == "torch")
     alike = with_calls_alike(traces[torch], traces[not torch])

@@ -170,9 +170,8 @@ class Search:
             tries.found = ANOTHER if self._is_any_word(tries.knob, base) else value
             if value is None and isinstance(tries.knob.value, float):
                 tries.found = self._default(tries, base)
-            if (
-                type(value) is type(own := tries.knob.value) is int and 0 <= own < value
-            ):  # a slice's end, as large as any
+            own = tries.knob.value
+            if type(value) is type(own) is int and 0 <= own < value:  # as the end of a slice, which any larger one is
                 above = range(own + 1, value)
                 tries.found = own + 1 + bisect_left(above, True, key=lambda each: self._does(tries.knob, each, base))
         is_float = result is not None and result.dtype.kind == "f"

@@ -70,12 +70,18 @@ def _moments(call: Call, settings: Settings) -> Moments:
     if settings["scope"] != OWN:
         statistics = _over_all_replicas(call)
         return statistics._replace(centred=x - statistics.mean)
-    parts = [_channel_moments(part) for part in np.split(x, settings["parts"])]
+    parts = _of_parts(x, settings)
     mean, variance = (
         np.repeat(np.concatenate(each), len(x) // len(parts), axis=0)
         for each in zip(*[part[::2] for part in parts], strict=True)
     )
     return Moments(mean, x - mean, variance, parts[0].size)
+
+
+def _of_parts(x: Array, settings: Settings) -> list[Moments]:
+    """Return the moments of each of the parts in which the batch was given to the layer."""
+    require(len(x) % settings["parts"] == 0, "parts of one size")
+    return [_channel_moments(part) for part in np.split(x, settings["parts"])]
 
 
 def _over_all_replicas(call: Call) -> Moments:
@@ -112,7 +118,7 @@ def _update_statistics(call: Call, settings: Settings) -> list[Moments]:
         own = batch.size * len(call.inputs[0]) // samples
         return [batch if settings["scope"] == ALL else batch._replace(size=own)]
     if settings["buffers"] == OWN:
-        return [_channel_moments(part) for inputs in call.calls for part in np.split(inputs[0], settings["parts"])]
+        return [part for inputs in call.calls for part in _of_parts(inputs[0], settings)]
     by_replica = [_channel_moments(inputs[0]) for inputs in call.replicas]
     if settings["buffers"] == FIRST:
         return by_replica[:1]
@@ -134,16 +140,15 @@ def _parts(call: Call, settings: Settings) -> tuple[int, ...]:
 
     Each is the bias, whatever the layer's other settings are.
     """
-    if settings["mode"] != BATCH or _has_replicas(call):
-        return (1,)
     x, least = call.output, EQUAL * call.output.std()
+    if settings["mode"] != BATCH or _has_replicas(call) or not least > 0:
+        return (1,)
 
     def are_parts(number: int) -> bool:
-        return len(x) % number == 0 and bool(
-            np.ptp([_channel_moments(part).mean for part in np.split(x, number)], axis=0).max() <= least
-        )
+        means = [part.mean for part in _of_parts(x, {"parts": number})] if len(x) % number == 0 else []
+        return bool(means) and bool(np.ptp(means, axis=0).max() <= least)
 
-    return max(filter(are_parts, range(1, MOST_PARTS + 1))), 1
+    return max(filter(are_parts, range(2, MOST_PARTS + 1)), default=1), 1
 
 
 def _befores(call: Call, settings: Settings) -> tuple[str, ...]:
