@@ -60,6 +60,9 @@ EXCEPTIONS = {
         "graph_settings": "the code of a functional Keras model runs when it is built; a torch module's in each call",
         "located": "the code of a functional Keras model runs when it is built; a torch module's in each call",
     },
+    "experiment/training.py": {
+        "Training.numbers": "Keras's step is run again, and its code read; of torch's only the functions are called again",
+    },
     "record/pair/build.py": {
         "is_overridden": "a torch module has no methods that train or predict",
         "ready": "a torch model is moved, cast and promoted after it is built",
@@ -79,6 +82,7 @@ EXCEPTIONS = {
     },
     "record/pair/optimizers.py": {
         "dense_gradients": "where a pair accepts the difference, Keras's run holds what torch has",
+        "epsilons": "where a pair accepts the difference, Keras's run holds what torch has",
         "made": "a Keras optimizer that accumulates gradients is told so before it is built",
         "unwrapped": "torch's GradScaler is no optimizer",
         "gradients_of": "a torch parameter holds its gradient; Keras's are what a tape returns",
@@ -105,6 +109,7 @@ EXCEPTIONS = {
         "running_variances": "where a pair accepts the difference, torch's run holds what Keras has",
     },
     "record/pair/script.py": {
+        "Script.numbers": "Keras's step is run again, and its code read; of torch's only the functions are called again",
         "Script.fetched": "PyTorch's script gives the batches, and tells then how it takes them",
         "Script.optimizer": "a torch optimizer is made of its parameters",
     },
