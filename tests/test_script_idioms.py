@@ -372,6 +372,35 @@ net.fit(ids, ids % 5, batch_size=16, verbose=0)
 """
 
 
+# Batches are padded to lengths of their own.
+PADDED = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.cell, self.head = nn.Embedding(20, 8), nn.GRU(8, 6, batch_first=True), nn.Linear(6, 1)
+    def forward(self, ids):
+        return self.head(self.cell(self.table(ids))[0].mean(1))
+data = [(torch.randint(1, 20, (5 + number // 16,)), torch.randn(1)) for number in range(64)]
+net = Net()
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for ids, y in DataLoader(data, 16):
+    loss = F.mse_loss(net(ids), y)
+    opt.zero_grad(); loss.backward(); opt.step()
+"""
+PADDED_KERAS = """
+class Net(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.table, self.head = layers.Embedding(20, 8), layers.Dense(1)
+        self.cell = layers.GRU(6, return_sequences=True)
+    def call(self, ids):
+        return self.head(ops.mean(self.cell(self.table(ids)), axis=1))
+net = Net()
+net.compile(keras.optimizers.SGD(0.1), "mse")
+net.fit(rng.integers(1, 20, (64, 8)), rng.normal(size=(64, 1)), batch_size=16, verbose=0)
+"""
+
+
 def _packed(
     mask: str = ", mask=ids > 0", first: str = "        x = tf.tanh(x)", second: str = "        x = self.norm(x)"
 ) -> str:
@@ -933,6 +962,7 @@ ROWS = {
         "diverged",
         [("statement.order", "the other order", "`x = self.norm(x)` before `x = tf.tanh(x)`")],
     ),
+    "batches of other lengths": Row(PADDED, PADDED_KERAS),
     "a cube": Row(CUBE, CUBE_KERAS),
     "parts": Row(PARTS, PARTS_KERAS.format(share="")),
     "parts, one without a call": Row(PARTS, PARTS_STEP),
