@@ -55,8 +55,9 @@ def named(difference: Difference, weights: Iterable[Array]) -> Named | None:
     if torch is None or keras is None:
         return _pooled(torch, keras, difference) or relations.continued(difference)
     finders: Sequence[Callable[[Parting, Parting, Difference], Named | None]] = (
-        _reduced, _broadcast, _exchanged, relations.weighed, _multiplied, partial(_constant, weights=own),
-        partial(taken.in_other_order, weights=own), relations.shifted, taken.exchanged, _corrected, _function, _pooled,
+        _reduced, _broadcast, _exchanged, relations.weighed, relations.of_classes, _multiplied,
+        partial(_constant, weights=own), partial(taken.in_other_order, weights=own), relations.shifted,
+        taken.exchanged, _corrected, _function, _pooled,
         taken.sliced, taken.taken_from, relations.aligned, relations.looked_up, relations.given_another,
         _scaled, relations.bypassed, _loss,
     )  # fmt: skip

@@ -14,7 +14,8 @@ from parity.diagnose.experiment.taken import WIRING, Named, numbers
 from parity.diagnose.solve import multiple
 
 ALIGNED, LOOKED_UP, SHIFTED = "operands.axes", "lookup.indices", "code.shift"
-SCALE, WEIGHTS = "module.scale", "compile.loss_weights"
+SCALE, WEIGHTS, CLASSES = "module.scale", "compile.loss_weights", "loss.class_weight"
+BINARY: Final = "binary_cross_entropy"  # how names of torch's ops begin
 AS_IT_IS: Final = "as it is"
 ELEMENTWISE: Final[Mapping[str, Callable[..., Array]]] = {
     "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np.divide, "power": np.power
@@ -127,6 +128,36 @@ def _factors(graph: Graph, number: int) -> dict[int, float]:
         return {}
     total = np.sum([factor * value for factor, value in zip(factors.values(), values, strict=True)], axis=0)
     return dict(sorted(factors.items())) if ops.equal(ops.Value(total), graph.values[number], FLOAT32) else {}
+
+
+def of_classes(torch: Parting, keras: Parting, difference: Difference) -> Named | None:
+    """Return that binary cross entropies of the same outputs and targets weigh the two classes otherwise."""
+    ours, theirs = difference.graphs
+    given = [ours.values[each].array.ravel() for each in ours.inputs(torch.number) if each in ours.values]
+    if not torch.name.startswith(BINARY) or len(given) < 2 or given[0].size != given[1].size:
+        return None
+    outputs, targets = given[:2]
+    with np.errstate(all="ignore"):
+        logs = -np.logaddexp(0, [-outputs, outputs]) if "logits" in torch.name else np.log([outputs, 1 - outputs])
+    losses = np.stack([-targets * logs[0], (targets - 1) * logs[1]], -1)  # of classes 1 and 0
+    weights = [1.0, *(float(each.item()) for each in given[2:] if each.size == 1)]
+    is_telling = np.isfinite(losses).all() and len(losses) >= FEWEST and bool(losses.any(0).all())
+    own = [each for each in weights if is_telling and _is_reduced(losses @ [each, 1.0], torch.output)]
+    for number in theirs.apart()[::-1] if own else ():
+        value = theirs.values[number].array.astype(np.float64).ravel()
+        first, second = np.linalg.lstsq(losses, value, rcond=None)[0] if value.size == len(losses) else (0.0, 0.0)
+        is_loss = first * second > 0 and ops.equal(ops.Value(losses @ [first, second]), ops.Value(value), FLOAT32)
+        if is_loss and abs(first / second - own[0]) > FLOAT32 * own[0]:
+            words = (
+                f"{places(difference)}: the losses of classes 1 and 0 are weighed so, in keras by {theirs.made(number)}"
+            )
+            return numbers(CLASSES, np.array([own[0], 1.0]), np.array([first / second, 1.0]), words)
+    return None
+
+
+def _is_reduced(losses: Array, value: ops.Value) -> bool:
+    """Return whether a value is the mean of losses, their sum, or the losses themselves."""
+    return any(ops.equal(ops.Value(np.asarray(each)), value, FLOAT32) for each in (losses.mean(), losses.sum(), losses))
 
 
 def given_another(torch: Parting, keras: Parting, difference: Difference) -> Named | None:
