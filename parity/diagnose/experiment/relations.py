@@ -114,7 +114,7 @@ def _factors(graph: Graph, number: int) -> dict[int, float]:
             factors[each] = factors.get(each, 0.0) + factor
             continue
         kind = computed(graph.makers[each].name) if each in graph.makers else ""
-        terms = [term for term in graph.inputs(each) if term in graph.makers] if kind in FACTORS else []
+        terms = [term for term in graph.inputs(each) if not graph.is_literal(term)] if kind in FACTORS else []
         if len(terms) == 2 and kind in SIGNS:
             open_ += zip(terms, (factor, SIGNS[kind] * factor), strict=True)
         elif len(terms) == 1 and {each, *terms} <= graph.values.keys():
