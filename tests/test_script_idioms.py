@@ -372,6 +372,35 @@ net.fit(ids, ids % 5, batch_size=16, verbose=0)
 """
 
 
+# Batches are padded to lengths of their own.
+PADDED = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.cell, self.head = nn.Embedding(20, 8), nn.GRU(8, 6, batch_first=True), nn.Linear(6, 1)
+    def forward(self, ids):
+        return self.head(self.cell(self.table(ids))[0].mean(1))
+data = [(torch.randint(1, 20, (5 + number // 16,)), torch.randn(1)) for number in range(64)]
+net = Net()
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for ids, y in DataLoader(data, 16):
+    loss = F.mse_loss(net(ids), y)
+    opt.zero_grad(); loss.backward(); opt.step()
+"""
+PADDED_KERAS = """
+class Net(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.table, self.head = layers.Embedding(20, 8), layers.Dense(1)
+        self.cell = layers.GRU(6, return_sequences=True)
+    def call(self, ids):
+        return self.head(ops.mean(self.cell(self.table(ids)), axis=1))
+net = Net()
+net.compile(keras.optimizers.SGD(0.1), "mse")
+net.fit(rng.integers(1, 20, (64, 8)), rng.normal(size=(64, 1)), batch_size=16, verbose=0)
+"""
+
+
 def _packed(
     mask: str = ", mask=ids > 0", first: str = "        x = tf.tanh(x)", second: str = "        x = self.norm(x)"
 ) -> str:
@@ -767,6 +796,39 @@ TOGETHER = (
     "judged = D(tf.concat([real, fake], 0), training=True); "
     "loss = tf.reduce_mean(judged[16:]) - tf.reduce_mean(judged[:16])"
 )
+HEADS = """
+data = TensorDataset(torch.randn(64, 10), torch.randn(64, 1), torch.randn(64, 3))
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.one, self.other = nn.Linear(10, 16), nn.Linear(16, 1), nn.Linear(16, 3)
+    def forward(self, x):
+        h = torch.tanh(self.body(x))
+        return self.one(h), self.other(h)
+net = Net()
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for x, y, z in DataLoader(data, batch_size=32):
+    one, other = net(x)
+    loss = F.mse_loss(one, y) + 0.5 * F.mse_loss(other, z)
+    opt.zero_grad(); loss.backward(); opt.step()
+"""
+HEADS_KERAS = """
+x = keras.Input((10,))
+h = layers.Dense(16, activation="tanh")(x)
+net = keras.Model(x, {{"one": layers.Dense(1)(h), "other": layers.Dense(3)(h)}})
+net.compile(keras.optimizers.SGD(0.1), {{"one": "mse", "other": "mse"}}, loss_weights={weights})
+net.fit(rng.normal(size=(64, 10)), {{"one": rng.normal(size=(64, 1)), "other": rng.normal(size=(64, 3))}},
+        batch_size=32, verbose=0)
+"""
+CLASSES_OF_TWO = "(torch.rand({samples}, 1) < 0.4).float()"
+OF_BOTH = "(F.softplus(-(z := net(x))) * y * 0.25 + F.softplus(z) * (1 - y) * 0.75).mean()"
+
+
+def _of_two_classes(loss: str) -> str:
+    of_loss = f"def loss(y, z):\n    y = tf.cast(y, z.dtype)\n    return ops.mean({loss}, -1)\n"
+    return of_loss + _fit(loss="loss").replace("rng.normal(size=(64, 1))", "(rng.random((64, 1)) < 0.4)")
+
+
 PARTED = """
 data = TensorDataset(torch.randn(64, 10), torch.randn(64, 1))
 class Net(nn.Module):
@@ -1037,6 +1099,7 @@ ROWS = {
         "diverged",
         [("statement.order", "the other order", "`x = self.norm(x)` before `x = tf.tanh(x)`")],
     ),
+    "batches of other lengths": Row(PADDED, PADDED_KERAS),
     "a cube": Row(CUBE, CUBE_KERAS),
     "parts": Row(PARTS, PARTS_KERAS.format(share="")),
     "parts, one without a call": Row(PARTS, PARTS_STEP),
@@ -1093,6 +1156,28 @@ ROWS = {
     "two outputs in one": Row(PARTED, PARTED_KERAS.format(least=0.1)),
     "two outputs in one, of another least": Row(
         PARTED, PARTED_KERAS.format(least=0.2), "diverged", [("code.constant", 0.1, 0.2)]
+    ),
+    "weights of two heads": Row(HEADS, HEADS_KERAS.format(weights={"one": 1.0, "other": 0.5})),
+    "weights of two heads, exchanged": Row(
+        HEADS,
+        HEADS_KERAS.format(weights={"one": 0.5, "other": 1.0}),
+        "diverged",
+        [("compile.loss_weights", "[1, 0.5]", "[0.5, 1]")],
+    ),
+    "a weight of a class, inverted": Row(
+        _torch(
+            loss="F.binary_cross_entropy_with_logits(net(x), y, pos_weight=torch.tensor(1 / 0.39))",
+            targets=CLASSES_OF_TWO,
+        ),
+        _of_two_classes("tf.nn.weighted_cross_entropy_with_logits(y, z, 0.39)"),
+        "diverged",
+        [("loss.class_weight", "[2.5641, 1]", "[0.39, 1]")],
+    ),
+    "weights of two classes, exchanged": Row(
+        _torch(loss=OF_BOTH, targets=CLASSES_OF_TWO),
+        _of_two_classes("ops.softplus(-z) * y * 0.75 + ops.softplus(z) * (1 - y) * 0.25"),
+        "diverged",
+        [("module.scale", "[0.25, 0.75]", "[0.75, 0.25]")],
     ),
     "a head on two levels": Row(PYRAMID, PYRAMID_KERAS.format(activation="relu")),
     "a head on two levels, of another activation": Row(

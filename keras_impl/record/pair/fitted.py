@@ -7,6 +7,7 @@ loop, which is run on its own batches, in float32.
 """
 
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import Any
 from unittest import mock
@@ -110,8 +111,10 @@ def _fit(training: Training, batches: Sequence[Batch]) -> None:
     training.model.jit_compile = False  # it makes kernels of the graph's ops, which takes long, and no other graph
     parts = [training.data_of(batch) for batch in batches]
     with build.user_errors(f"keras={training.pair.keras}: fit fails"):
-        sizes = {tensor.shape[0] if tensor.shape.rank else None for tensor in tf.nest.flatten(parts)}
-        if len(sizes) == 1 and (size := sizes.pop()):  # arrays, as most users give them
+        shapes = [[tensor.shape for tensor in tf.nest.flatten(part)] for part in parts]
+        sizes = {shape[0] if shape.rank else None for shape in itertools.chain(*shapes)}
+        is_alike = all(each == shapes[0] for each in shapes)  # batches may be padded to lengths of their own
+        if is_alike and len(sizes) == 1 and (size := sizes.pop()):  # arrays, as most users give them
             given = tf.nest.map_structure(lambda *tensors: tf.concat(tensors, 0).numpy(), *parts)
             x, y, weight = data_adapter_utils.unpack_x_y_sample_weight(given)
             further = {"y": y, "batch_size": size, "sample_weight": weight, "shuffle": False}

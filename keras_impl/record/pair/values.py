@@ -254,7 +254,8 @@ def _keep(value: Any) -> Callable[[], object]:
 
 
 OWN = {*vars(keras.Model()), *vars(keras.Model(_input := keras.Input((1,)), _input)), "call", "build"}
-OWN.add("_exclude_from_weight_decay_cache")  # of an optimizer, made as it is asked for
+# What an optimizer, a recurrent cell and attention set as they are asked for it.
+OWN |= {"_exclude_from_weight_decay_cache", "_dropout_mask", "_recurrent_dropout_mask", "_return_attention_scores"}
 FRAMEWORK = Framework(
     is_own=lambda name: name in OWN or name.startswith("_self_"),  # as TensorFlow names what tracks attributes
     is_part=_is_part,

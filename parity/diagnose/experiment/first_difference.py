@@ -136,6 +136,10 @@ class Graph:
             return False
         return number not in self.makers or all(map(self._is_constant, self.inputs(number)))
 
+    def is_literal(self, number: int) -> bool:
+        """Return whether a tensor is a number that no op returns."""
+        return number not in self.makers and number in self.values and self.values[number].size == 1
+
     def takers(self, number: int) -> list[int]:
         """Return what the ops make that take a tensor."""
         return [each for each in self.makers if number in self.inputs(each)]

@@ -26,6 +26,7 @@ from parity.diagnose.experiment.first_difference import (
 )
 from parity.diagnose.experiment.operations import LEFT_OUT
 from parity.diagnose.experiment.ops import Value
+from parity.diagnose.experiment.relations import MOST_SUMS, SCALE
 from parity.diagnose.experiment.taken import OPERANDS, Named, is_part, numbers
 from parity.diagnose.solve import multiple
 
@@ -37,14 +38,13 @@ CONSTANT, AXES = "code.tensor", "reduction.axes"
 INVERSES: Final[Mapping[str, tuple[str, Callable[[Array], Array]]]] = {
     "subtract": ("-", np.negative), "divide": ("/", np.reciprocal)
 }  # fmt: skip
-FUNCTION, CORRECTION, SCALE = "code.function", "reduction.correction", "module.scale"
+FUNCTION, CORRECTION = "code.function", "reduction.correction"
 SPREAD: Final = re.compile("(std|var)")
 # Kinds of losses, by parts of the names of ops, without underscores.
 LOSSES: Final[Mapping[str, str]] = {
     "binarycrossentropy": "binary cross entropy", "crossentropy": "cross entropy", "nllloss": "cross entropy",
     "mseloss": "squares", "l1loss": "magnitudes",
 }  # fmt: skip
-MOST_SUMS: Final = 8  # of a side that are compared
 FEWEST: Final = 8  # numbers of a sum that tell
 ROOTS: Final[Mapping[str, Callable[[Array], Array]]] = {"square root": np.sqrt, "square": np.square}
 
@@ -55,8 +55,9 @@ def named(difference: Difference, weights: Iterable[Array]) -> Named | None:
     if torch is None or keras is None:
         return _pooled(torch, keras, difference) or relations.continued(difference)
     finders: Sequence[Callable[[Parting, Parting, Difference], Named | None]] = (
-        _reduced, _broadcast, _exchanged, _multiplied, partial(_constant, weights=own),
-        partial(taken.in_other_order, weights=own), relations.shifted, taken.exchanged, _corrected, _function, _pooled,
+        _reduced, _broadcast, _exchanged, relations.weighed, relations.of_classes, _multiplied,
+        partial(_constant, weights=own), partial(taken.in_other_order, weights=own), relations.shifted,
+        taken.exchanged, _corrected, _function, _pooled,
         taken.sliced, taken.taken_from, relations.aligned, relations.looked_up, relations.given_another,
         _scaled, relations.bypassed, _loss,
     )  # fmt: skip

@@ -8,19 +8,26 @@ import numpy as np
 
 from parity.core.arrays import Array
 from parity.core.wording import listed
+from parity.diagnose.experiment import ops
 from parity.diagnose.experiment.first_difference import FLOAT32, Difference, Graph, Parting, computed, places
 from parity.diagnose.experiment.taken import WIRING, Named, numbers
+from parity.diagnose.solve import multiple
 
 ALIGNED, LOOKED_UP, SHIFTED = "operands.axes", "lookup.indices", "code.shift"
+SCALE, WEIGHTS, CLASSES = "module.scale", "compile.loss_weights", "loss.class_weight"
+BINARY: Final = "binary_cross_entropy"  # how names of torch's ops begin
 AS_IT_IS: Final = "as it is"
 ELEMENTWISE: Final[Mapping[str, Callable[..., Array]]] = {
     "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np.divide, "power": np.power
 }  # fmt: skip
 FURTHER: Final = {"add": "plus", "subtract": "minus", "multiply": "times", "divide": "divided by"}
+SIGNS: Final = {"add": 1.0, "subtract": -1.0}
+FACTORS: Final = (*SIGNS, "multiply", "divide", "neg")
 MOST_AXES: Final = 4
 MOST_STEPS: Final = 4  # ops that are listed
 FARTHEST: Final = 3  # numbers along an axis by which one tensor may be shifted against another
 FEWEST: Final = 8  # numbers of a shifted tensor
+MOST_SUMS: Final = 8  # of a side that are compared
 
 
 def continued(difference: Difference) -> Named | None:
@@ -78,6 +85,79 @@ def _path(graph: Graph, number: int, origins: Collection[int]) -> list[int]:
         if path := _path(graph, each, origins):
             return [*path, number]
     return []
+
+
+def weighed(_: Parting, __: Parting, difference: Difference) -> Named | None:
+    """Return that two sums of the same tensors have other factors of these, not all as many times as large."""
+    torch, keras = difference.graphs
+    sums = ([each for each in graph.apart() if computed(graph.makers[each].name) in SIGNS] for graph in (torch, keras))
+    for number, another in itertools.product(*(each[: -MOST_SUMS - 1 : -1] for each in sums)):  # the last has all terms
+        mine, theirs = _factors(torch, number), _factors(keras, another)
+        partners = [torch.matched[each] & theirs.keys() for each in mine]
+        if not 1 < len(mine) == len(theirs) == len(set().union(*partners)) or any(len(each) != 1 for each in partners):
+            continue
+        first, second = list(mine.values()), [theirs[each] for (each,) in partners]
+        if len({f"{second / first:.6g}" for first, second in zip(first, second, strict=True)}) > 1:
+            is_compiled = all(torch.values[each].size == 1 for each in mine) and not keras.lines.get(another)
+            made = " and ".join(map(torch.result, mine))
+            words = f"{places(difference)}: sums of the same with other factors, in torch of {made}"
+            return numbers(WEIGHTS if is_compiled else SCALE, np.array(first), np.array(second), words)
+    return None
+
+
+def _factors(graph: Graph, number: int) -> dict[int, float]:
+    """Return the tensors with a counterpart of which another one is the sum, with their factors; {} if it is none."""
+    factors, open_ = dict[int, float](), [(number, 1.0)]
+    while open_:
+        each, factor = open_.pop()
+        if each in graph.matched:
+            factors[each] = factors.get(each, 0.0) + factor
+            continue
+        kind = computed(graph.makers[each].name) if each in graph.makers else ""
+        terms = [term for term in graph.inputs(each) if not graph.is_literal(term)] if kind in FACTORS else []
+        if len(terms) == 2 and kind in SIGNS:
+            open_ += zip(terms, (factor, SIGNS[kind] * factor), strict=True)
+        elif len(terms) == 1 and {each, *terms} <= graph.values.keys():
+            ratio = multiple(graph.values[terms[0]].array, graph.values[each].array) or 0.0
+            factor *= ratio if kind not in SIGNS or abs(ratio) == 1 else 0.0  # another one adds a number
+            open_.append((terms[0], factor))
+        else:
+            return {}
+    values = [graph.values[each].array for each in factors]
+    if number not in graph.values or 0.0 in factors.values() or len({value.shape for value in values}) != 1:
+        return {}
+    total = np.sum([factor * value for factor, value in zip(factors.values(), values, strict=True)], axis=0)
+    return dict(sorted(factors.items())) if ops.equal(ops.Value(total), graph.values[number], FLOAT32) else {}
+
+
+def of_classes(torch: Parting, keras: Parting, difference: Difference) -> Named | None:
+    """Return that binary cross entropies of the same outputs and targets weigh the two classes otherwise."""
+    ours, theirs = difference.graphs
+    given = [ours.values[each].array.ravel() for each in ours.inputs(torch.number) if each in ours.values]
+    if not torch.name.startswith(BINARY) or len(given) < 2 or given[0].size != given[1].size:
+        return None
+    outputs, targets = given[:2]
+    with np.errstate(all="ignore"):
+        logs = -np.logaddexp(0, [-outputs, outputs]) if "logits" in torch.name else np.log([outputs, 1 - outputs])
+    losses = np.stack([-targets * logs[0], (targets - 1) * logs[1]], -1)  # of classes 1 and 0
+    weights = [1.0, *(float(each.item()) for each in given[2:] if each.size == 1)]
+    is_telling = np.isfinite(losses).all() and len(losses) >= FEWEST and bool(losses.any(0).all())
+    own = [each for each in weights if is_telling and _is_reduced(losses @ [each, 1.0], torch.output)]
+    for number in theirs.apart()[::-1] if own else ():
+        value = theirs.values[number].array.astype(np.float64).ravel()
+        first, second = np.linalg.lstsq(losses, value, rcond=None)[0] if value.size == len(losses) else (0.0, 0.0)
+        is_loss = first * second > 0 and ops.equal(ops.Value(losses @ [first, second]), ops.Value(value), FLOAT32)
+        if is_loss and abs(first / second - own[0]) > FLOAT32 * own[0]:
+            words = (
+                f"{places(difference)}: the losses of classes 1 and 0 are weighed so, in keras by {theirs.made(number)}"
+            )
+            return numbers(CLASSES, np.array([own[0], 1.0]), np.array([first / second, 1.0]), words)
+    return None
+
+
+def _is_reduced(losses: Array, value: ops.Value) -> bool:
+    """Return whether a value is the mean of losses, their sum, or the losses themselves."""
+    return any(ops.equal(ops.Value(np.asarray(each)), value, FLOAT32) for each in (losses.mean(), losses.sum(), losses))
 
 
 def given_another(torch: Parting, keras: Parting, difference: Difference) -> Named | None:
