@@ -110,6 +110,17 @@ def _fit(
     return FIT.format(samples=samples, loss=loss, data=data, fitted=fitted, compiled=compiled)
 
 
+def _scheduled(schedule: str) -> str:
+    """Return PyTorch's script with a scheduler that is stepped after each batch."""
+    made = f"opt = torch.optim.SGD(net.parameters(), lr=0.1)\nscheduler = torch.optim.lr_scheduler.{schedule}"
+    plain = "opt = torch.optim.SGD(net.parameters(), lr=0.1)"
+    return _torch(128).replace(plain, made).replace("opt.step()", "opt.step(); scheduler.step()")
+
+
+def _fit_scheduled(schedule: str) -> str:
+    return _fit(128).replace("SGD(0.1)", f"SGD(keras.optimizers.schedules.{schedule})")
+
+
 FROZEN = """
 data = TensorDataset(torch.randn(64, 10), torch.randn(64, 1))
 class Net(nn.Module):
@@ -990,6 +1001,21 @@ ROWS = {
         PYRAMID, PYRAMID_KERAS.format(activation="silu"), "diverged", [("activation.kind", "relu", "silu")]
     ),
     "a number before a tensor": Row(_torch(), _fit(data=MASKED)),
+    "a warm-up that is ahead": Row(
+        _scheduled("LambdaLR(opt, lambda step: (1 / 3, 2 / 3, 1.0, 0.5)[min(step, 3)])"),
+        _fit_scheduled("PiecewiseConstantDecay([0, 2], [0.2 / 3, 0.1, 0.05])"),
+        "diverged",
+        [("schedule.offset", 0, 1)],
+    ),
+    "a cosine": Row(
+        _scheduled("CosineAnnealingLR(opt, 20, eta_min=0.01)"), _fit_scheduled("CosineDecay(0.1, 20, alpha=0.1)")
+    ),
+    "a cosine that ends elsewhere": Row(
+        _scheduled("CosineAnnealingLR(opt, 20, eta_min=0.01)"),
+        _fit_scheduled("CosineDecay(0.1, 20, alpha=0.01)"),
+        "diverged",
+        [("schedule.end", 0.01, 0.001)],
+    ),
     "decay under a schedule": Row(
         _torch(end="[each.update(lr=each['lr'] / 2) for each in opt.param_groups]").replace(DECAYLESS, DECAYED),
         _fit(fitted=f", callbacks=[{HALVED}]")
