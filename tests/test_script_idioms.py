@@ -62,6 +62,24 @@ for epoch in range(4):
         if i % 4 == 3:
             opt.step(); opt.zero_grad()
 """
+# Keras's loop that adds up gradients by hand.
+MICRO_KERAS = """
+x, y = rng.normal(size=(64, 10)).astype("float32"), rng.normal(size=(64, 1)).astype("float32")
+net = keras.Sequential([keras.Input((10,)), layers.Dense(16, activation="tanh"), layers.Dense(1)])
+opt = keras.optimizers.SGD(0.1)
+sums = [tf.Variable(tf.zeros_like(each)) for each in net.trainable_variables]
+for epoch in range(4):
+    for i, (a, b) in enumerate(tf.data.Dataset.from_tensor_slices((x, y)).batch(8)):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean({loss}) / 4
+        for each, part in zip(sums, {parts}):
+            each.assign_add(part)
+        if i % 4 == 3:
+            opt.apply([each.read_value() for each in sums], net.trainable_variables)
+            for each in sums:
+                each.assign(tf.zeros_like(each))
+"""
+SQUARES, PARTS_OF_SUM = "(net(a, training=True) - b) ** 2", "tape.gradient(loss, net.trainable_variables)"
 PLACEMENT = "adam.epsilon_placement"
 CLOSURE = (
     "data = TensorDataset(torch.randn(64, 10), torch.randn(64, 1))\n"
@@ -983,6 +1001,19 @@ ROWS = {
         _torch(), _fit(data="x, y, batch_size=8").replace("SGD(0.1)", "SGD(0.1, gradient_accumulation_steps=4)")
     ),
     "micro-batches that are added": Row(_micro(share=""), _fit(), "diverged", [("loss.normalisation", 1.0, 0.25)]),
+    "micro-batches by hand": Row(_micro(), MICRO_KERAS.format(loss=SQUARES, parts=PARTS_OF_SUM)),
+    "micro-batches, each clipped": Row(
+        _micro().replace("opt.step();", "nn.utils.clip_grad_norm_(net.parameters(), 0.05); opt.step();"),
+        MICRO_KERAS.format(loss=SQUARES, parts=f"tf.clip_by_global_norm({PARTS_OF_SUM}, 0.05)[0]"),
+        "diverged",
+        [("clip.before_accumulation", "their sum, at 0.05", "each part, at 0.05")],
+    ),
+    "micro-batches of which all samples count": Row(
+        _micro().replace("F.mse_loss(net(x), y)", "((net(x) - y) ** 2)[y > 0].mean()"),
+        MICRO_KERAS.format(loss=f"tf.cast(b > 0, tf.float32) * {SQUARES}", parts=PARTS_OF_SUM),
+        "diverged",
+        [("loss.normalisation", 1.0, 0.625)],
+    ),
     "micro-batches and another activation": Row(
         _micro(), _fit().replace("tanh", "gelu"), "diverged", [("activation.kind", "tanh", "gelu")]
     ),
