@@ -850,6 +850,32 @@ net = keras.Model(x, layers.Concatenate()([layers.Flatten()(head(each)) for each
 net.compile(keras.optimizers.SGD(0.1), "mse")
 net.fit(rng.normal(size=(64, 8, 8, 2)), rng.normal(size=(64, 80)), batch_size=32, verbose=0)
 """
+KEYS = (
+    """
+data = TensorDataset(torch.randn(64, 6, 8), torch.randn(64, 1))
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention, self.head = nn.MultiheadAttention(8, 2, batch_first=True), nn.Linear(8, 1)
+    def forward(self, x):
+        hidden = x[..., 0] < -0.5
+        return self.head(self.attention(x, x, x, key_padding_mask=hidden)[0].mean(1))
+net = Net()
+"""
+    + PLAIN
+)
+KEYS_KERAS = """
+class Net(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.attention, self.head = layers.MultiHeadAttention(2, 4), layers.Dense(1)
+    def call(self, x):
+        counts = x[..., 0] >= -0.5
+        return self.head(ops.mean(self.attention(x, x, attention_mask=counts[{axes}]), 1))
+net = Net()
+net.compile(keras.optimizers.SGD(0.1), "mse")
+net.fit(rng.normal(size=(64, 6, 8)), rng.normal(size=(64, 1)), batch_size=32, verbose=0)
+"""
 ROWS = {
     "norms frozen": Row(FROZEN + PLAIN, FROZEN_KERAS.format(training=False)),
     "norms frozen in torch alone": Row(
@@ -1084,6 +1110,10 @@ ROWS = {
             "nn.Unflatten(1, (2, 5)), nn.Conv1d(2, 4, 2, dilation=2), nn.Flatten(), nn.Linear(12, 1))",
         ),
         DILATED,
+    ),
+    "keys that do not count": Row(KEYS, KEYS_KERAS.format(axes=":, None, :")),
+    "queries that do not count": Row(
+        KEYS, KEYS_KERAS.format(axes=":, :, None"), "diverged", [("mask.axis", "along the other axis", "as it is")]
     ),
     "a cell": Row(CELL, CELL_KERAS.format(given="mixed, [h]")),
     "what a cell is given, exchanged": Row(
