@@ -1113,7 +1113,7 @@ ROWS = {
     ),
     "keys that do not count": Row(KEYS, KEYS_KERAS.format(axes=":, None, :")),
     "queries that do not count": Row(
-        KEYS, KEYS_KERAS.format(axes=":, :, None"), "diverged", [("mask.axis", "along the other axis", "as it is")]
+        KEYS, KEYS_KERAS.format(axes=":, :, None"), "diverged", [("mask.axis", "along the other axis", "as given")]
     ),
     "a cell": Row(CELL, CELL_KERAS.format(given="mixed, [h]")),
     "what a cell is given, exchanged": Row(
