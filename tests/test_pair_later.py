@@ -106,7 +106,7 @@ ROWS = {
         "rate inside, negative"),
     "schedule": Row(optimizers("momentum", "falling_momentum"), "schedule.rate", 0.01, 0.005,
         "learning_rate of step 1"),
-    "late": Row(optimizers("warmed_up", "warmed_up_late"), "schedule.offset", 0, -1, "recomputed with offset = -1"),
+    "late": Row(optimizers("warmed_up", "warmed_up_late"), "schedule.offset", 0, -1, "1 step earlier"),
     "decayed biases": Row(optimizers("decayed_matrices", "decayed_sgd"), "weight_decay.value", 0.0, 0.1),
     "not given": Row(optimizers("without_first", "sgd"), "update.frozen", "parameter and optimizer state", "no",
         "to 0 bits"),

@@ -62,6 +62,24 @@ for epoch in range(4):
         if i % 4 == 3:
             opt.step(); opt.zero_grad()
 """
+# Keras's loop that adds up gradients by hand.
+MICRO_KERAS = """
+x, y = rng.normal(size=(64, 10)).astype("float32"), rng.normal(size=(64, 1)).astype("float32")
+net = keras.Sequential([keras.Input((10,)), layers.Dense(16, activation="tanh"), layers.Dense(1)])
+opt = keras.optimizers.SGD(0.1)
+sums = [tf.Variable(tf.zeros_like(each)) for each in net.trainable_variables]
+for epoch in range(4):
+    for i, (a, b) in enumerate(tf.data.Dataset.from_tensor_slices((x, y)).batch(8)):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean({loss}) / 4
+        for each, part in zip(sums, {parts}):
+            each.assign_add(part)
+        if i % 4 == 3:
+            opt.apply([each.read_value() for each in sums], net.trainable_variables)
+            for each in sums:
+                each.assign(tf.zeros_like(each))
+"""
+SQUARES, PARTS_OF_SUM = "(net(a, training=True) - b) ** 2", "tape.gradient(loss, net.trainable_variables)"
 PLACEMENT = "adam.epsilon_placement"
 CLOSURE = (
     "data = TensorDataset(torch.randn(64, 10), torch.randn(64, 1))\n"
@@ -108,6 +126,17 @@ def _fit(
     samples: int = 64, loss: str = '"mse"', data: str = "x, y, batch_size=32", fitted: str = "", compiled: str = ""
 ) -> str:
     return FIT.format(samples=samples, loss=loss, data=data, fitted=fitted, compiled=compiled)
+
+
+def _scheduled(schedule: str) -> str:
+    """Return PyTorch's script with a scheduler that is stepped after each batch."""
+    made = f"opt = torch.optim.SGD(net.parameters(), lr=0.1)\nscheduler = torch.optim.lr_scheduler.{schedule}"
+    plain = "opt = torch.optim.SGD(net.parameters(), lr=0.1)"
+    return _torch(128).replace(plain, made).replace("opt.step()", "opt.step(); scheduler.step()")
+
+
+def _fit_scheduled(schedule: str) -> str:
+    return _fit(128).replace("SGD(0.1)", f"SGD(keras.optimizers.schedules.{schedule})")
 
 
 FROZEN = """
@@ -987,6 +1016,32 @@ net = keras.Model(x, layers.Dense(1)(layers.Concatenate()([there, {back}])))
 net.compile(keras.optimizers.SGD(0.1), "mse")
 net.fit(rng.normal(size=(64, 5, 3)), rng.normal(size=(64, 5, 1)), batch_size=32, verbose=0)
 """
+KEYS = (
+    """
+data = TensorDataset(torch.randn(64, 6, 8), torch.randn(64, 1))
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention, self.head = nn.MultiheadAttention(8, 2, batch_first=True), nn.Linear(8, 1)
+    def forward(self, x):
+        hidden = x[..., 0] < -0.5
+        return self.head(self.attention(x, x, x, key_padding_mask=hidden)[0].mean(1))
+net = Net()
+"""
+    + PLAIN
+)
+KEYS_KERAS = """
+class Net(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.attention, self.head = layers.MultiHeadAttention(2, 4), layers.Dense(1)
+    def call(self, x):
+        counts = x[..., 0] >= -0.5
+        return self.head(ops.mean(self.attention(x, x, attention_mask=counts[{axes}]), 1))
+net = Net()
+net.compile(keras.optimizers.SGD(0.1), "mse")
+net.fit(rng.normal(size=(64, 6, 8)), rng.normal(size=(64, 1)), batch_size=32, verbose=0)
+"""
 ROWS = {
     "norms frozen": Row(FROZEN + PLAIN, FROZEN_KERAS.format(training=False)),
     "norms frozen in torch alone": Row(
@@ -1144,6 +1199,19 @@ ROWS = {
         _torch(), _fit(data="x, y, batch_size=8").replace("SGD(0.1)", "SGD(0.1, gradient_accumulation_steps=4)")
     ),
     "micro-batches that are added": Row(_micro(share=""), _fit(), "diverged", [("loss.normalisation", 1.0, 0.25)]),
+    "micro-batches by hand": Row(_micro(), MICRO_KERAS.format(loss=SQUARES, parts=PARTS_OF_SUM)),
+    "micro-batches, each clipped": Row(
+        _micro().replace("opt.step();", "nn.utils.clip_grad_norm_(net.parameters(), 0.05); opt.step();"),
+        MICRO_KERAS.format(loss=SQUARES, parts=f"tf.clip_by_global_norm({PARTS_OF_SUM}, 0.05)[0]"),
+        "diverged",
+        [("clip.before_accumulation", "their sum, at 0.05", "each part, at 0.05")],
+    ),
+    "micro-batches of which all samples count": Row(
+        _micro().replace("F.mse_loss(net(x), y)", "((net(x) - y) ** 2)[y > 0].mean()"),
+        MICRO_KERAS.format(loss=f"tf.cast(b > 0, tf.float32) * {SQUARES}", parts=PARTS_OF_SUM),
+        "diverged",
+        [("loss.normalisation", 1.0, 0.625)],
+    ),
     "micro-batches and another activation": Row(
         _micro(), _fit().replace("tanh", "gelu"), "diverged", [("activation.kind", "tanh", "gelu")]
     ),
@@ -1224,6 +1292,21 @@ ROWS = {
         GATED, GATED_KERAS.format(which="kept"), "diverged", [("code.variable", "`value`", "`kept`")]
     ),
     "a number before a tensor": Row(_torch(), _fit(data=MASKED)),
+    "a warm-up that is ahead": Row(
+        _scheduled("LambdaLR(opt, lambda step: (1 / 3, 2 / 3, 1.0, 0.5)[min(step, 3)])"),
+        _fit_scheduled("PiecewiseConstantDecay([0, 2], [0.2 / 3, 0.1, 0.05])"),
+        "diverged",
+        [("schedule.offset", 0, 1)],
+    ),
+    "a cosine": Row(
+        _scheduled("CosineAnnealingLR(opt, 20, eta_min=0.01)"), _fit_scheduled("CosineDecay(0.1, 20, alpha=0.1)")
+    ),
+    "a cosine that ends elsewhere": Row(
+        _scheduled("CosineAnnealingLR(opt, 20, eta_min=0.01)"),
+        _fit_scheduled("CosineDecay(0.1, 20, alpha=0.01)"),
+        "diverged",
+        [("schedule.end", 0.01, 0.001)],
+    ),
     "decay under a schedule": Row(
         _torch(end="[each.update(lr=each['lr'] / 2) for each in opt.param_groups]").replace(DECAYLESS, DECAYED),
         _fit(fitted=f", callbacks=[{HALVED}]")
@@ -1261,6 +1344,10 @@ ROWS = {
             "nn.Unflatten(1, (2, 5)), nn.Conv1d(2, 4, 2, dilation=2), nn.Flatten(), nn.Linear(12, 1))",
         ),
         DILATED,
+    ),
+    "keys that do not count": Row(KEYS, KEYS_KERAS.format(axes=":, None, :")),
+    "queries that do not count": Row(
+        KEYS, KEYS_KERAS.format(axes=":, :, None"), "diverged", [("mask.axis", "along the other axis", "as given")]
     ),
     "a cell": Row(CELL, CELL_KERAS.format(given="mixed, [h]")),
     "what a cell is given, exchanged": Row(

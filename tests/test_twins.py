@@ -61,7 +61,7 @@ EXCEPTIONS = {
         "located": "the code of a functional Keras model runs when it is built; a torch module's in each call",
     },
     "experiment/training.py": {
-        "Training.numbers": "Keras's step is run again, and its code read; of torch's only the functions are called again",
+        "Training.numbers": "a Keras step is run again, and its code read; of torch's only functions are called again",
     },
     "record/pair/build.py": {
         "is_overridden": "a torch module has no methods that train or predict",
@@ -109,7 +109,7 @@ EXCEPTIONS = {
         "running_variances": "where a pair accepts the difference, torch's run holds what Keras has",
     },
     "record/pair/script.py": {
-        "Script.numbers": "Keras's step is run again, and its code read; of torch's only the functions are called again",
+        "Script.numbers": "a Keras step is run again, and its code read; of torch's only functions are called again",
         "Script.fetched": "PyTorch's script gives the batches, and tells then how it takes them",
         "Script.optimizer": "a torch optimizer is made of its parameters",
     },

@@ -35,10 +35,11 @@ from parity.diagnose.experiment.knobs import AS_GIVEN, Knob, Owner
 from parity.diagnose.experiment.operations import BY_SIGN, FIRST, LEFT_OUT, RESHAPE, SECOND, SIGNS, TRANSPOSE, Order
 from parity.runtime.experiment import Mask
 
-CAST = "cast"
+CAST, WHERE = "cast", "where"
 AS_RUN, IN_TIME = "last step first", "first step first"  # how a layer that runs backwards returns its sequence
-NAMES = (RESHAPE, TRANSPOSE, CAST, ways.PAD)
-reshape, transpose, pad = tf.reshape, tf.transpose, tf.pad  # as they are when nothing is put in their place
+NAMES = (RESHAPE, TRANSPOSE, CAST, ways.PAD, WHERE)
+# As they are when nothing is put in their place.
+reshape, transpose, pad, where = tf.reshape, tf.transpose, tf.pad, tf.where
 Function = Callable[..., Any]
 Do = Callable[[str, int, Function, tuple, dict[str, Any]], Any]
 
@@ -77,7 +78,8 @@ def _doing(changed: ways.Calls) -> Any:
     def do(name: str, number: int, function: Function, args: tuple, kwargs: dict[str, Any]) -> Any:
         variant = changed.get((name, number))
         result = function(*args, **kwargs)
-        return variant(_given(args, kwargs), result) if variant else result
+        given = _choice if name == WHERE else _given
+        return variant(given(args, kwargs), result) if variant else result
 
     return _seen(do)
 
@@ -89,6 +91,11 @@ def _given(args: tuple, kwargs: dict[str, Any]) -> Any:
     )
 
 
+def _choice(args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return what `tf.where` is given, by name."""
+    return dict(zip(("condition", "x", "y"), args, strict=False)) | kwargs
+
+
 def _operation(name: str, number: int, args: tuple, kwargs: dict[str, Any], result: Any) -> ways.Operation | None:
     """Return a call with the other ways to do it; None if there are none."""
     if not tf.executing_eagerly():
@@ -97,6 +104,8 @@ def _operation(name: str, number: int, args: tuple, kwargs: dict[str, Any], resu
         return _of_cast(number, _given(args, kwargs).dtype, result.dtype)
     if name == ways.PAD:
         return _of_pad(number, args, kwargs)
+    if name == WHERE:
+        return _of_mask(number, _choice(args, kwargs), result)
     before, after = tuple(_given(args, kwargs).shape), tuple(result.shape)
     if name == RESHAPE:
         others: dict[str, Any] = {order.text: partial(_reordered, order) for order in ways.orders(before, after)}
@@ -131,6 +140,20 @@ def _of_pad(number: int, args: tuple, kwargs: dict[str, Any]) -> ways.Operation 
 
 def _padded(ends: Mapping[int, tuple[int, int]], x: Any, result: Any) -> Any:
     return pad(x, [ends.get(axis, (0, 0)) for axis in range(len(x.shape))])
+
+
+def _of_mask(number: int, given: Mapping[str, Any], result: Any) -> ways.Operation | None:
+    """Return what is masked along one of two equal last axes, as keys in attention are; None for any other choice."""
+    mask, shape = np.asarray(given["condition"]), tuple(result.shape)
+    if given.get("x") is None or len(shape) < 2 or mask.ndim != len(shape) or shape[-1] != shape[-2]:
+        return None
+    if (mask != mask[..., :1, :]).any() == (mask != mask[..., :1]).any():
+        return None
+    return ways.Operation(WHERE, number, "axis", "mask", "as it is", {"along the other axis": _of_other_axis})
+
+
+def _of_other_axis(given: dict[str, Any], result: Any) -> Any:
+    return where(**given | {"condition": tf.linalg.matrix_transpose(given["condition"])})
 
 
 def _turned(order: Order, x: Any, result: Any) -> Any:

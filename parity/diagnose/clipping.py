@@ -141,12 +141,12 @@ def compare_clipping(first: Applied, second: Applied) -> Clipped | None:
         copies = repeated({name: mine[name] for name in group})
         limits.append(float(np.linalg.norm([first.norms[name] for name in group if name not in copies])))
     limit, others = limits[-1], limits[1:]
-    is_any = len(others) == 1 and not _is_round(limit)  # all gradients but one have some norm
+    is_any = len(others) == 1 and not is_round(limit)  # all gradients but one have some norm
     if is_any or max(others) - min(others) > ROOM * limit:
         return None
     if abs(norm(theirs.values()) - limit) <= ROOM * limit:
         return Clipped(SCOPE, _rule(EACH, limit), _rule(TOGETHER, limit))
-    is_kept = abs(known[below[0]] - 1) <= EXACT or (abs(limits[0] - limit) <= ROOM * limit and _is_round(limit))
+    is_kept = abs(known[below[0]] - 1) <= EXACT or (abs(limits[0] - limit) <= ROOM * limit and is_round(limit))
     return Clipped(SCOPE, _rule(EACH, limit), UNCLIPPED) if len(limits) > 2 and is_kept else None
 
 
@@ -196,19 +196,19 @@ def _are_rows_cut(mine: Gradients, theirs: Gradients) -> bool:
 def _of_one_factor(factor: float, first: Applied, second: Applied) -> Clipped | None:
     """Return how both sides have clipped where all gradients differ by one factor."""
     mine, theirs = norm(first.gradients.values()), norm(second.gradients.values())
-    if abs(second.norm - theirs) > ROUNDED * theirs and _is_round(second.norm, ROUNDED) and _is_round(mine):
+    if abs(second.norm - theirs) > ROUNDED * theirs and is_round(second.norm, ROUNDED) and is_round(mine):
         return Clipped(ROWS, "dense", "IndexedSlices")
-    if 1 - ROOM * 10 < factor < 1 and _is_round(mine, ROUNDED):
+    if 1 - ROOM * 10 < factor < 1 and is_round(mine, ROUNDED):
         before = ADDED_TO_NORM * factor / (1 - factor)  # the norm before it was clipped
         return Clipped(EPSILON, 0.0, ADDED_TO_NORM) if before > mine else None
-    if factor < 1 - EXACT and _is_round(theirs):
-        if _is_round(mine):
+    if factor < 1 - EXACT and is_round(theirs):
+        if is_round(mine):
             return Clipped(NORM, float(f"{mine:.5g}"), float(f"{theirs:.5g}"))
         return Clipped(SCOPE, UNCLIPPED, _rule(TOGETHER, theirs))
     return None
 
 
-def _is_round(number: float, room: float = ROOM) -> bool:
+def is_round(number: float, room: float = ROOM) -> bool:
     return abs(number - float(f"{number:.{DIGITS}g}")) <= room * number
 
 

@@ -8,7 +8,6 @@ A class that is derived from a framework's may do in some respects what the refe
 import itertools
 import math
 from collections.abc import Iterator
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -29,7 +28,6 @@ ROUNDED = {
 DIRECTION = {"rate outside": 1.0, "rate inside": 1.0, "rate inside, negative": -1.0}
 KIND = "kind"
 SAME_RATE = 1e-12  # relative: schedules multiply in other orders
-SHIFTED_RATE = 1e-6  # relative: Keras computes a schedule in float32
 MOST_MIXED = 64  # combinations of so many settings that are tried
 DECAY, NESTEROV = "weight_decay", "nesterov"
 
@@ -273,22 +271,9 @@ def _changes(
     rates = zip(mine["rates"], theirs["rates"], strict=True)
     is_other = [not math.isclose(rate, their_rate, rel_tol=SAME_RATE) for rate, their_rate in rates]
     if mine[KIND] == theirs[KIND] and any(is_other):
-        change = _rate(formula, candidate, mine, theirs, is_other.index(True), reached)
-        if change.before < NEEDED:
-            yield change
-
-
-def _rate(
-    formula: Formula[Updates], candidate: Updates, mine: Settings, theirs: Settings, step: int, reached: float
-) -> Change:
-    """Return the change of the learning rate in the first step where it differs, or of when the schedule begins."""
-    before = reproduced_bits(formula, candidate, {**theirs, "rates": mine["rates"]})
-    reference_rates, candidate_rates = mine["rates"], theirs["rates"]
-    # How many steps later the candidate may have the reference's rates.
-    for late, first, second in ((1, slice(-1), slice(1, None)), (-1, slice(1, None), slice(-1))):
-        rates, shifted = reference_rates[first], candidate_rates[second]
-        if len(set(rates)) > 1 and all(map(partial(math.isclose, rel_tol=SHIFTED_RATE), rates, shifted)):
-            return Change("offset", "schedule.offset", 0, -late, reached, before)
-    cause = f"{mine[KIND]}.learning_rate" if step == 0 else "schedule.rate"
-    name = "learning_rate" if step == 0 else f"learning_rate of step {step}"
-    return Change(name, cause, reference_rates[step], candidate_rates[step], reached, before)
+        step = is_other.index(True)
+        before = reproduced_bits(formula, candidate, {**theirs, "rates": mine["rates"]})
+        name = f"learning_rate of step {step}" if step else "learning_rate"
+        cause = "schedule.rate" if step else f"{mine[KIND]}.learning_rate"
+        if before < NEEDED:
+            yield Change(name, cause, mine["rates"][step], theirs["rates"][step], reached, before)

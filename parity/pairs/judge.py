@@ -23,6 +23,7 @@ from parity.pairs.causes.pair_causes import (
     question_unfilled,
     question_wiring,
 )
+from parity.pairs.causes.schedules import name_schedules
 from parity.pairs.causes.training import name_averages, name_fitted, name_waiting, with_changing_buffers
 from parity.pairs.equivalence import describe, recorded_by_both
 from parity.pairs.extent import constants, few, gradients, not_run, note_counterparts, schedules, unused
@@ -66,11 +67,13 @@ def _judged(reference: Trace, candidate: Trace, experiment: Experiment | None = 
     if experiment and not permuted:
         experiment = experiment._replace(traces=(reference, candidate))  # as both are compared
         _ask(experiment, _whole(examination, reference))
+    name_schedules(result, reference, candidate)
     if left := _left_over(examination, expected, evidence, experiment is not None and not experiment.is_large):
         examination = examined_beyond(examination, *left, traces.reference, traces.candidate)
         drop_held(result, reference.manifest.training.held)
         if experiment:
             _ask(experiment, _whole(examination, reference))
+        name_schedules(result, reference, candidate)
     result.not_compared += [*gradients(evidence.outputs()), *schedules((reference, candidate))]
     name_fitted(result, candidate, mapping)
     name_waiting(result, reference, candidate)

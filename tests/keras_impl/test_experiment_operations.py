@@ -95,6 +95,25 @@ def test_a_cast_that_rounds_can_be_left_out(dtype: str, what: str, kind: str) ->
     assert not np.array_equal(rounded(), X / 7)
 
 
+MASK, SQUARE = np.array([[True, False, True]]), np.arange(9.0).reshape(3, 3)
+
+
+@pytest.mark.parametrize("mask", [MASK, np.repeat(MASK, 3, 0)])
+def test_a_mask_can_lie_along_the_other_axis(mask: np.ndarray) -> None:
+    def masked():
+        return ops.where(ops.convert_to_tensor(mask), ops.convert_to_tensor(SQUARE), -1.0)
+
+    (knob,) = [knob for knob in found(masked) if knob.of == "mask"]
+    assert (knob.name, knob.value) == ("axis", "as it is")
+    assert np.array_equal(under(masked, knob, "along the other axis"), np.where(MASK.T, SQUARE, -1.0))
+
+
+@pytest.mark.parametrize("mask", [np.ones((1, 3), bool), np.tri(3, dtype=bool)])
+def test_a_mask_that_is_the_same_along_both_axes_or_neither_has_no_other(mask: np.ndarray) -> None:
+    knobs = found(lambda: ops.where(ops.convert_to_tensor(mask), ops.convert_to_tensor(SQUARE), -1.0))
+    assert all(knob.of != "mask" for knob in knobs)
+
+
 def test_what_is_padded_with_zeros_gets_other_widths() -> None:
     def padded():
         return ops.pad(ops.convert_to_tensor(X), [[0, 0], [1, 1], [0, 0]])

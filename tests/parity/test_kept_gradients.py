@@ -1,5 +1,6 @@
 """Gradients to which those of an earlier update are added, and factors of all, from the numbers of both sides."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from parity.diagnose.experiment.later import Parted
 from parity.diagnose.experiment.ratios import kept, normalised, rescaled, unbiased
+from parity.trace.training import Training
 
 FIRST, SECOND = (
     {"weight": draws[:20].reshape(4, 5), "bias": draws[20:]} for draws in np.random.default_rng(0).normal(size=(2, 25))
@@ -18,6 +20,7 @@ class Recorded:
 
     def __init__(self, last: dict[str, Any], first: dict[str, Any] = FIRST) -> None:
         self._steps = [first, {}, last]
+        self.manifest = SimpleNamespace(training=Training(waiting=[1]))
 
     def of_kind(self, kind: str, step: int) -> dict[str, Any]:
         return self._steps[step] if kind == "gradient" else {}

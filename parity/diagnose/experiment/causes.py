@@ -12,7 +12,7 @@ from parity.core.wording import count
 from parity.diagnose.experiment import candidates
 from parity.diagnose.experiment.attempts import DROPOUT
 from parity.diagnose.experiment.knobs import AS_GIVEN, THEIRS
-from parity.diagnose.experiment.masks import OPPOSITE
+from parity.diagnose.experiment.masks import OPPOSITE, TURNED
 from parity.diagnose.experiment.operations import EXCHANGED, FIRST, LAYERS, LEFT_OUT, NORMALISATION, OF_TWO, SECOND
 from parity.diagnose.experiment.statements import KIND as STATEMENT
 from parity.diagnose.experiment.statements import VARIABLE
@@ -233,6 +233,8 @@ def _id(change: Change, other: Change | None) -> str:
     """Return the id of a cause: the kind of module and the setting, by the side that has a name for it."""
     if _is_rounded(change) or change.after == EXCHANGED:
         return OPERANDS if change.after == EXCHANGED else PRECISION
+    if change.after == TURNED:
+        return "mask.axis"
     named = next((each for each in (change, other) if each and each.of), None)
     if named:
         kind = _snake(named.of)

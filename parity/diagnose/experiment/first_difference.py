@@ -294,7 +294,12 @@ def _nearest(here: list[Parting], there: list[Parting], graph: Graph) -> tuple[P
 
 
 def _take_opposite_masks(torch: Parting, keras: Parting, ours: Graph, theirs: Graph) -> bool:
-    """Return whether a mask that one op takes is the opposite of one that the other op takes, and equal to none."""
+    """Return whether a mask that one op takes is the opposite of one that the other op takes, and equal to none.
+
+    What `masked_fill` fills is what another choice does not take: there opposites do the same.
+    """
+    if plain(torch.name) == "masked_fill":
+        return False
     masks = [ours.values[number] for number in torch.inputs if number in ours.values]
     counterparts = [theirs.values[number] for number in keras.inputs if number in theirs.values]
     return any(ops.opposite(mask, another) for mask in masks for another in counterparts)

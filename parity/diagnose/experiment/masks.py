@@ -22,6 +22,8 @@ HIDDEN: Final = -40.0
 MOST_FORMS: Final = 2  # of a mask of two axes, which may lie along queries or keys
 OPPOSITE: Final = "the opposite of the other side's"  # where one side's mask says what counts, and the other's what not
 
+TURNED: Final = "along the other axis"  # of the last two, as where queries do not count that are to be keys
+
 
 def told(given: Mapping[str, Any], array: Callable[[Any], Array]) -> list[Mask]:
     """Return the masks among the arguments of a call; `array` makes an array of a tensor."""
@@ -38,8 +40,9 @@ def knobs(
 ) -> Iterator[Knob]:
     """Yield the masks among the arguments of a call.
 
-    Each can be inverted or left out, and replaced by one of the other side's (`theirs`) or its opposite. The next call
-    takes its arguments from `given`; `array` makes an array of a tensor, and `like` a tensor of an array.
+    Each can be inverted, left out or laid along another axis, and replaced by one of the other side's (`theirs`) or its
+    opposite. The next call takes its arguments from `given`; `array` makes an array of a tensor, and `like` a tensor of
+    an array.
     """
     for name, value in given.items():
         knob = named(given, name, owner)._replace(value=AS_GIVEN)
@@ -56,11 +59,13 @@ def of_value(
     wholes = (whole for mask in theirs for whole in fitted(_read(mask), own.shape))
     others: list[dict[str, Array | None]] = [{THEIRS: mask, OPPOSITE: ~mask} for mask in wholes]
     alone: dict[str, Array | None] = {INVERTED: ~own, LEFT_OUT: None}
+    if own.ndim > 2 and (own != own[..., :1, :]).any() != (own != own[..., :1]).any():
+        alone[TURNED] = own.swapaxes(-2, -1)
     for ways, form in itertools.product((alone, *others), _forms(array(value))):
         made = {
             text: None if each is None else like(form(each), value)
             for text, each in ways.items()
-            if each is None or not np.array_equal(np.broadcast_to(own, each.shape), each)
+            if each is None or np.any(own != each)
         }
         yield knob._replace(changed=one_of(knob.changed, {AS_GIVEN: value, **made}), words=tuple(made))
 

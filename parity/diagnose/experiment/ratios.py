@@ -113,7 +113,9 @@ def kept(asked: Parted, traces: tuple[Trace, Trace]) -> Cause | None:
     """
     steps = [{step: trace.of_kind("gradient", step) for step in range(asked.step + 1)} for trace in traces]
     names = sorted(set.intersection(*(set(of[asked.step]) for of in steps)))
+    waiting = {step for trace in traces for step in trace.manifest.training.waiting}  # parts of a sum that is meant
     earlier = [step for step in range(asked.step) if all(names and set(names) <= of[step].keys() for of in steps)]
+    earlier = [step for step in earlier if step not in waiting]
     for step, side in itertools.product(earlier[::-1], (0, 1)):
         gradients = steps[side][asked.step], steps[1 - side][asked.step], steps[side][step]
         total, *parts = (np.concatenate([np.ravel(each[name]) for name in names]) for each in gradients)
@@ -145,7 +147,7 @@ def unbiased(asked: Parted, traces: tuple[Trace, Trace]) -> list[Cause]:
 
 def _divisor(before: Array, torch: Array, keras: Array) -> int:
     """Return the n of the n / (n - 1) by which what is added to a part of a moving average differs; 0 if none does."""
-    (ratio, part), is_exact = _weights(torch, [keras, before])
+    (ratio, part), is_exact = weights_of(torch, [keras, before])
     count = round(ratio / (ratio - 1)) if ratio > 1 + EXACT else 0
     is_whole = count > 1 and abs(ratio * (count - 1) / count - 1) <= EXACT
     return count if is_exact and is_whole and 0 <= part / (1 - ratio) <= 1 else 0
@@ -155,11 +157,11 @@ def _is_sum(total: Array, parts: Sequence[Array]) -> bool:
     """Return whether an array is a sum of others, each with a positive weight."""
     if len(total) < ENOUGH or any(len(part) != len(total) for part in parts):
         return False
-    weights, is_exact = _weights(total, parts)
+    weights, is_exact = weights_of(total, parts)
     return is_exact and bool(weights.min() > SMALL)
 
 
-def _weights(total: Array, parts: Sequence[Array]) -> tuple[Array, bool]:
+def weights_of(total: Array, parts: Sequence[Array]) -> tuple[Array, bool]:
     """Return the weights with which the sum of arrays comes nearest to another one, and whether it is that one."""
     base = np.stack(parts, 1)
     weights = np.linalg.lstsq(base, total, rcond=None)[0]

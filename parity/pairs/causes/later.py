@@ -7,7 +7,7 @@ from parity.config.pair import UNKNOWN
 from parity.core.errors import BackendError
 from parity.diagnose import losses, optimizers
 from parity.diagnose.diagnosis import Examined
-from parity.diagnose.experiment import later, ratios
+from parity.diagnose.experiment import later, micro_batches, ratios
 from parity.diagnose.experiment.causes import causes
 from parity.diagnose.experiment.description import each_once, with_descriptions
 from parity.diagnose.experiment.later import Parted, difference
@@ -91,7 +91,10 @@ def _told_by_numbers(asked: Parted, traces: tuple[Trace, Trace], is_own: bool) -
     """Return the causes that the numbers tell of gradients, buffers, or the updates of an optimizer of the user's."""
     if asked.kind == "buffer":
         return ratios.unbiased(asked, traces)
-    cause = ratios.kept(asked, traces) if asked.kind == "gradient" else ratios.scheduled(asked, traces)
+    if asked.kind == "gradient":
+        cause = micro_batches.summed(asked, traces) or ratios.kept(asked, traces)
+    else:
+        cause = ratios.scheduled(asked, traces)
     cause = cause or (ratios.rescaled(asked, traces) if is_own and asked.kind != "gradient" else None)
     return [cause] if cause else []
 
