@@ -177,35 +177,3 @@ def with_steps_joined(
     takes_parts = any(key.startswith(BATCH) and len(array) == lengths[0] for key, array in torch.items())
     epoch = ours.epoch // times if takes_parts else ours.epoch
     return replace(ours, joined=times, asked=0, epoch=epoch), joined
-
-
-def columns(ours: Batches, theirs: Batches) -> dict[str, int]:
-    """Return which matrices of one script's model the other's is given column by column, with how many these are.
-
-    That is told by shapes: what has no counterpart is matrices here, and as many single numbers of a sample there.
-    """
-    left = dict(theirs)
-    matrices: dict[str, int] = {}
-    for name, array in ours.items():
-        if (own := next((key for key in left if alike({name: array}, {key: left[key]})), None)) is not None:
-            del left[own]
-        else:
-            matrices[name] = array.shape[-1] if array.ndim == 2 else 0
-    are_single = all(each.size == len(each) for each in left.values())
-    return matrices if are_single and 0 not in matrices.values() and sum(matrices.values()) == len(left) else {}
-
-
-def with_columns(arrays: Batches, matrices: Mapping[str, int]) -> dict[str, Array]:
-    """Return a script's arrays with the columns of these matrices in their place, also in what a dataset gives."""
-    first = {name: arrays.get(f"{name}@0", arrays.get(name, np.zeros(0))) for name in matrices}
-    parts: dict[str, Array] = {}
-    for key, array in arrays.items():
-        stem, at, step = key.partition("@")
-        name = stem.removeprefix(FIRST).removeprefix(BATCH)
-        batch = arrays.get(f"{BATCH}{name}@0", np.zeros(0))
-        number = matrices.get(stem) or next((matrices[own] for own in matrices if np.array_equal(batch, first[own])), 0)
-        if number and array.ndim == 2:
-            parts |= {f"{stem}_{column}{at}{step}": array[:, column] for column in range(number)}
-        else:
-            parts[key] = array
-    return parts

@@ -5,11 +5,12 @@ And which tensors of the loss of PyTorch's are the targets of its port, and whet
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
+from parity.config.pair import TARGET
 from parity.core.arrays import Array
 
 IGNORED = -100  # the ignore_index of PyTorch's losses, unless they are given another one
@@ -222,3 +223,20 @@ def known(search: Sequence[str]) -> Trained | None:
 def read(folder: Path) -> Trained:
     """Return what was written into a folder."""
     return msgspec.json.decode((folder / FILE).read_bytes(), type=Trained)
+
+
+class Ran(NamedTuple):
+    """What a script was seen to train on."""
+
+    trained: Trained
+    arrays: dict[str, Array]
+
+    @classmethod
+    def of(cls, folder: Path) -> "Ran":
+        return cls(read(folder), dict(np.load(folder / VALUES)))
+
+
+def names_of_calls(arrays: Mapping[str, Array]) -> list[str]:
+    """Return the names of what a model of PyTorch's is given where it is called."""
+    first = (key.removesuffix("@0") for key in arrays if key.endswith("@0"))
+    return [name for name in first if not name.startswith((BATCH, GIVEN, OF_LOSS, TARGET))]

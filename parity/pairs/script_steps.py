@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from parity.config.pair import OF_BATCH, SAMPLE_WEIGHT, TARGET, Pair, PairInput, PairOutput
+from parity.config.pair import OF_BATCH, SAMPLE_WEIGHT, TARGET, Pair, PairInput
 from parity.core.arrays import Array, Floats
 from parity.core.errors import UsageError
 from parity.core.script import name_of
@@ -25,7 +25,6 @@ from parity.pairs.script_records import (
     VALUES,
     Batches,
     Fetched,
-    Shapes,
     Trained,
     are_rows_of_ids,
 )
@@ -200,34 +199,6 @@ def described(array: Array) -> PairInput:
     """Return the inputs' table of a pair file for an array of the batches."""
     dtype = "float32" if array.dtype.kind == "f" else str(array.dtype)
     return msgspec.convert({"npz": VALUES, "dtype": dtype}, PairInput)
-
-
-def outputs_by_shape(torch: Shapes, keras: Shapes) -> dict[str, PairOutput]:
-    """Return the outputs whose shapes tell their counterparts in Keras's model; several of one shape in their order."""
-    chosen: dict[str, PairOutput] = {}
-    for ours, shape in torch.items():
-        of_shape = [key for key in torch if torch[key] == shape]
-        fitting = [key for key in keras if axes(shape, keras[key]) is not None]
-        if len(of_shape) <= len(fitting):
-            theirs = fitting[of_shape.index(ours)]
-            layout = axes(shape, keras[theirs]) or ""
-            chosen[f"output{ours}"] = PairOutput(torch=ours, keras=theirs, keras_layout=layout)
-    if not chosen and min(len(torch), len(keras)) == 1:  # all in one tensor, as the loss that compile is given needs it
-        is_torchs, several = len(torch) == 1, max(torch, keras, key=len)
-        parts = _parts(next(iter((torch if is_torchs else keras).values())), list(several.values()))
-        for own, part in zip(several, parts, strict=False):
-            chosen[f"output{own}"] = PairOutput(torch=part if is_torchs else own, keras=own if is_torchs else part)
-    return chosen
-
-
-def _parts(whole: Sequence[int], shapes: Sequence[Sequence[int]]) -> list[str]:
-    """Return the parts of a tensor's last axis that have these shapes, in their order; none if they have others."""
-    if all(list(shape[1:]) == list(whole[1:-1]) for shape in shapes) and len(shapes) == whole[-1]:
-        return [f"[..., {number}]" for number in range(len(shapes))]
-    ends = [0, *itertools.accumulate(shape[-1] for shape in shapes)]
-    if ends[-1] != whole[-1] or any(list(shape[1:-1]) != list(whole[1:-1]) for shape in shapes):
-        return []
-    return [f"[..., {first}:{last}]" for first, last in itertools.pairwise(ends)]
 
 
 def _of(arrays: Batches, prefix: str) -> dict[str, Array]:

@@ -7,7 +7,7 @@ the pair, in the order of axes in which the Keras script's own data is.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from einops import rearrange
@@ -20,22 +20,22 @@ from parity.core.script import name_of
 from parity.pairs import script_counterparts, script_steps
 from parity.pairs.file import PairFile
 from parity.pairs.script_names import with_names
+from parity.pairs.script_parts import outputs_by_shape, with_columns
 from parity.pairs.script_records import (
     BATCH,
     FIRST,
     FOLDER,
     GIVEN,
     OF_LOSS,
-    VALUES,
     Frozen,
+    Ran,
     Shapes,
     Trained,
+    names_of_calls,
     names_of_steps,
-    read,
     write,
 )
 from parity.pairs.script_steps import Steps, described
-from parity.pairs.structure import PART
 from parity.runtime.job import BatchesJob
 from parity.runtime.runner import Worker, both
 from parity.trace.mapping import PairContext
@@ -62,30 +62,19 @@ def completed(file: PairFile, sides: Sequence[Worker], folder: Path) -> PairFile
     return _joined(file, own, has_keras="keras" in names) if "torch" in names else _of_keras(file, own)
 
 
-class _Ran(NamedTuple):
-    """What a script was seen to train on."""
-
-    trained: Trained
-    arrays: dict[str, Array]
-
-    @classmethod
-    def of(cls, folder: Path) -> "_Ran":
-        return cls(read(folder), dict(np.load(folder / VALUES)))
-
-
 def _joined(file: PairFile, folder: Path, has_keras: bool) -> PairFile:
     """Return the pair of two scripts that have been run, and write what PyTorch's is to be known to train on.
 
     Its steps begin where the models are called, or, where that needs it, where a batch is taken.
     """
-    torch, keras = _Ran.of(folder / "torch"), _Ran.of(folder / "keras") if has_keras else None
+    torch, keras = Ran.of(folder / "torch"), Ran.of(folder / "keras") if has_keras else None
     arrays, takes_parts = script_counterparts.without_parts(torch.arrays, keras.arrays if keras else {})
-    torch = _Ran(replace(torch.trained, takes_parts=takes_parts), arrays)
+    torch = Ran(replace(torch.trained, takes_parts=takes_parts), arrays)
     if keras and (joined := script_counterparts.with_steps_joined(*torch, *keras)):
-        torch = _Ran(*joined)
+        torch = Ran(*joined)
     made, shared = None, None
     if not keras:
-        shared = {name: described(torch.arrays[f"{name}@0"]) for name in _names_of_calls(torch.arrays)}
+        shared = {name: described(torch.arrays[f"{name}@0"]) for name in names_of_calls(torch.arrays)}
     else:
         made = script_steps.steps(torch.trained.fetched, torch.arrays, keras.trained.fetched, keras.arrays)
         shared = _shared_inputs(file.pair, torch, keras) if keras.trained.is_loop else None
@@ -106,7 +95,7 @@ def _joined(file: PairFile, folder: Path, has_keras: bool) -> PairFile:
         raise
 
 
-def _of_batches(file: PairFile, made: Steps, torch: _Ran, keras: Trained, folder: Path) -> PairFile:
+def _of_batches(file: PairFile, made: Steps, torch: Ran, keras: Trained, folder: Path) -> PairFile:
     """Return a pair whose steps begin where a batch is taken."""
     beside = _beside(torch.trained, keras) if len(made.fetched.modules) == 1 else {}
     own = {"fetched": made.fetched, "keras_fetched": made.keras, "beside": beside}
@@ -127,22 +116,22 @@ def _of_batches(file: PairFile, made: Steps, torch: _Ran, keras: Trained, folder
         is_called_so = len(keras.outputs) == len(theirs)  # a model without a call returns what it is seen to call
         outputs = outputs or _outputs(torch.trained, keras if is_called_so else replace(keras, outputs=of_step))
     elif max(len(ours), len(theirs)) > 1:
-        outputs = outputs or script_steps.outputs_by_shape(ours, theirs)
+        outputs = outputs or outputs_by_shape(ours, theirs)
     return _trained_on(file, folder / "torch", inputs, outputs, arrays, keras)
 
 
-def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> PairFile:
+def _of_calls(file: PairFile, torch: Ran, keras: Ran | None, folder: Path) -> PairFile:
     """Return a pair whose steps begin where its models are called."""
     pair, trained = file.pair, torch.trained
     for text, of_side in ((pair.torch, torch.trained), (pair.keras, keras and keras.trained)):
         script_steps.refuse_several(text, of_side)
-    names = _names_of_calls(torch.arrays)
+    names = names_of_calls(torch.arrays)
     states, theirs = list[str](), list[str]()
     told, named = {}, {}
     parts: dict[str, str] = {}  # of which matrix each input is a column, in one of the scripts
     if keras:
-        torch, keras, parts = _with_columns(torch, keras)
-        names, trained = _names_of_calls(torch.arrays), torch.trained
+        torch, keras, parts = with_columns(torch, keras)
+        names, trained = names_of_calls(torch.arrays), torch.trained
         given = {name: keras.arrays[name] for name in keras.trained.inputs}
         states, theirs = script_counterparts.initial_states(torch.arrays, names, trained.carried, given)
         keras = keras._replace(trained=replace(keras.trained, inputs=[each for each in given if each not in theirs]))
@@ -176,30 +165,6 @@ def _of_calls(file: PairFile, torch: _Ran, keras: _Ran | None, folder: Path) -> 
     return _trained_on(file, folder / "torch", inputs, outputs, arrays, keras.trained if keras else None)
 
 
-def _with_columns(torch: _Ran, keras: _Ran) -> tuple[_Ran, _Ran, dict[str, str]]:
-    """Return what two scripts train on with columns in place of the matrices of which one is given these one by one.
-
-    With the names of the columns in the matrices. One may give its model a matrix of categories, and the other each of
-    them as an input of its own.
-    """
-    ours = {name: torch.arrays[f"{name}@0"] for name in _names_of_calls(torch.arrays)}
-    theirs = {name: keras.arrays[name] for name in keras.trained.inputs}
-    if len(ours) == len(theirs):
-        return torch, keras, {}
-    is_torchs = len(ours) < len(theirs)
-    matrices = script_counterparts.columns(*((ours, theirs) if is_torchs else (theirs, ours)))
-    parts = {name: [f"{name}_{column}" for column in range(number)] for name, number in matrices.items()}
-    trained, arrays = torch if is_torchs else keras
-    inputs = [key for name in trained.inputs for key in parts.get(name, [name])]
-    labels = {name: each for name, each in trained.labels.items() if name not in parts}
-    changed = _Ran(
-        replace(trained, inputs=inputs, labels=labels | {key: [] for keys in parts.values() for key in keys}),
-        script_counterparts.with_columns(arrays, matrices),
-    )
-    placed = {key: f"{name}{PART}{at}]" for name, keys in parts.items() for at, key in enumerate(keys)}
-    return (changed, keras, placed) if is_torchs else (torch, changed, placed)
-
-
 def _apart(arrays: Mapping[str, Array], trained: Trained) -> tuple[dict[str, Array], dict[str, Array]]:
     """Return the arrays of the steps, and those of the batch that is unlike theirs, by name."""
     of_unlike = {key for key in arrays if trained.unlike and key.endswith(f"@{trained.unlike}")}
@@ -209,7 +174,7 @@ def _apart(arrays: Mapping[str, Array], trained: Trained) -> tuple[dict[str, Arr
 
 def _of_keras(file: PairFile, folder: Path) -> PairFile:
     """Return a pair of which a script of Keras's is run alone: `fit` on its batches, a loop on its own data."""
-    ran = _Ran.of(folder / "keras")
+    ran = Ran.of(folder / "keras")
     names = {own: f"input{own}" if own.isdigit() else own for own in names_of_steps(ran.arrays)}
     numbered = {key: key.partition("@") for key in ran.arrays}
     arrays = {f"{names[own]}@{step}": ran.arrays[key] for key, (own, _, step) in numbered.items()}
@@ -231,10 +196,10 @@ def _beside(torch: Trained, keras: Trained) -> dict[str, Frozen]:
 def _outputs(torch: Trained, keras: Trained) -> dict[str, PairOutput]:
     """Return those of two models that are called once in a step, whose shapes must tell them; none if names do."""
     is_single = all(each.outputs.keys() == {""} for each in (torch, keras))
-    return script_steps.outputs_by_shape(torch.outputs, keras.outputs) if keras.outputs and not is_single else {}
+    return outputs_by_shape(torch.outputs, keras.outputs) if keras.outputs and not is_single else {}
 
 
-def _by_targets(torch: Trained, keras: _Ran, held: Mapping[str, str]) -> dict[str, PairOutput]:
+def _by_targets(torch: Trained, keras: Ran, held: Mapping[str, str]) -> dict[str, PairOutput]:
     """Return the outputs of which each is compared with a target of its own, which tells its counterpart.
 
     `held`: PyTorch's arrays by Keras's inputs and targets.
@@ -248,10 +213,10 @@ def _by_targets(torch: Trained, keras: _Ran, held: Mapping[str, str]) -> dict[st
     return {f"output{own}": PairOutput(torch=own, keras=key) for own, key in zip(keys, theirs, strict=True)}
 
 
-def _shared_inputs(pair: Pair, torch: _Ran, keras: _Ran) -> dict[str, PairInput] | None:
+def _shared_inputs(pair: Pair, torch: Ran, keras: Ran) -> dict[str, PairInput] | None:
     """Return the inputs of two loops whose models are given the same in the first two steps; None if they are not."""
     inputs = {}
-    first = {name: torch.arrays[f"{name}@0"] for name in _names_of_calls(torch.arrays)}
+    first = {name: torch.arrays[f"{name}@0"] for name in names_of_calls(torch.arrays)}
     try:
         for name, theirs in script_counterparts.counterparts(pair, first, keras.trained.inputs, keras.arrays).items():
             layout = script_steps.layout_of(pair, name, first[name], keras.arrays[theirs])
@@ -265,15 +230,7 @@ def _shared_inputs(pair: Pair, torch: _Ran, keras: _Ran) -> dict[str, PairInput]
     return inputs
 
 
-def _names_of_calls(arrays: Mapping[str, Array]) -> list[str]:
-    """Return the names of what a model of PyTorch's is given where it is called."""
-    first = (key.removesuffix("@0") for key in arrays if key.endswith("@0"))
-    return [name for name in first if not name.startswith((BATCH, GIVEN, OF_LOSS, TARGET))]
-
-
-def _of_own_data(
-    file: PairFile, inputs: dict[str, PairInput], torch: _Ran, keras: _Ran | None, folder: Path
-) -> PairFile:
+def _of_own_data(file: PairFile, inputs: dict[str, PairInput], torch: Ran, keras: Ran | None, folder: Path) -> PairFile:
     """Return a pair of loops that each train on their own data, or PyTorch's alone."""
     steps = _apart(torch.arrays, torch.trained)[0]
     arrays = {key: array for key, array in steps.items() if key.partition("@")[0] in inputs}
@@ -302,7 +259,7 @@ def _trained_on(
 
 
 def _with_keras(
-    pair: Pair, inputs: dict[str, PairInput], torch: Mapping[str, Array], keras: _Ran, held: Mapping[str, str]
+    pair: Pair, inputs: dict[str, PairInput], torch: Mapping[str, Array], keras: Ran, held: Mapping[str, str]
 ) -> dict[str, PairInput]:
     """Return the inputs with their names and axes in Keras's script; `held`: those that hold the same data.
 
