@@ -18,8 +18,9 @@ from keras_impl.record import calls, precision
 from keras_impl.record.canonical import Replica
 from keras_impl.record.pair import build, fitted, losses
 from keras_impl.record.pair.first_call import ready
+from keras_impl.record.pair.held import dense_gradients, epsilons
 from keras_impl.record.pair.layers import Counterparts
-from keras_impl.record.pair.optimizers import Joint, dense_gradients, epsilons, is_scheduled, rate, unwrapped
+from keras_impl.record.pair.optimizers import Joint, is_scheduled, rate, unwrapped
 from keras_impl.record.pair.outputs import laid_out, ordered
 from keras_impl.record.pair.sides import Setup
 from keras_impl.record.pair.training import Batch, Gradients, Step, Training

@@ -28,10 +28,11 @@ from torch_impl.instruments import devices, script_calls
 from torch_impl.record import calls, precision
 from torch_impl.record.pair import losses, values
 from torch_impl.record.pair.build import Inputs, call, ready, tensors, user_errors
+from torch_impl.record.pair.held import epsilons, norms, running_variances
 from torch_impl.record.pair.optimizers import Joint, gradients_of, is_scheduled, rate
 from torch_impl.record.pair.outputs import named
 from torch_impl.record.pair.sides import Setup
-from torch_impl.record.pair.training import Batch, Step, Training, epsilons, norms, running_variances
+from torch_impl.record.pair.training import Batch, Step, Training
 from torch_impl.record.probe import Probe
 from torch_impl.record.recorders import LayoutRecorder
 
