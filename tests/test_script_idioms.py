@@ -1182,7 +1182,7 @@ ROWS = {
         "SIZE, SHARE = 10, 0.01\n"
         + BY_HAND.format(samples=64, loss=f"tf.reduce_mean((net(a, training=True) - b) ** 2) + {PENALTY}"),
         "diverged",
-        [("code.constant", "as with 0.02", 0.01)],
+        [("module.scale", "as with 0.02", "SHARE = 0.01")],
     ),
     "float64 by default": Row(
         "torch.set_default_dtype(torch.float64)\n" + _torch(), "keras.config.set_floatx('float64')\n" + _fit()

@@ -157,7 +157,8 @@ def with_steps_joined(
     lengths = [len(next(each for each in arrays.values() if each.ndim)) for arrays in (torch, keras)]
     times, rest = divmod(max(lengths), max(min(lengths), 1))
     every = (ours if lengths[0] < lengths[1] else theirs).every
-    if rest or times < 2 or every % times:
+    trains_several = ours.fetched is not None and len(ours.fetched.modules) > 1  # by turns, of which each is a step
+    if rest or times < 2 or every % times or trains_several:
         return None
     if lengths[0] > lengths[1]:
         return replace(ours, keras_joined=times), dict(torch)
