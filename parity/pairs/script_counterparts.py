@@ -158,7 +158,7 @@ def with_steps_joined(
     times, rest = divmod(max(lengths), max(min(lengths), 1))
     every = (ours if lengths[0] < lengths[1] else theirs).every
     trains_several = ours.fetched is not None and len(ours.fetched.modules) > 1  # by turns, of which each is a step
-    if rest or times < 2 or every % times or trains_several:
+    if rest or times < 2 or every % times or trains_several or ours.early or ours.carried:
         return None
     if lengths[0] > lengths[1]:
         return replace(ours, keras_joined=times), dict(torch)
