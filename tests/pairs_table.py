@@ -136,7 +136,7 @@ FAULTS = [
     Planted("video", {"activation": "relu"}, ("3", "4"), cause="activation.kind"),
     Planted("seqfirst", {"epsilon": 1e-3}, ("layers.1.norm1",), "layer_norm.epsilon"),
     Planted("pointwise", {"epsilon": 1e-3}, ("norm",), cause="instance_norm.epsilon"),
-    Planted("translator", {"masked": False}, ("transformer.decoder.layers.0.multihead_attn",), cause="translator.masked"),
+    Planted("translator", {"masked": False}, ("transformer.decoder.layers.0.multihead_attn",), "translator.masked"),
     Planted("resnet", {"epsilon": 1e-3}, ("layer1.bn2",), "batch_norm.epsilon"),
     Planted("dropout", {"second": 0.5}, ("drop",), "dropout.rate"),
     Planted("dropped", {"attention": 0.0}, ("encoder.self_attn",)),
