@@ -1285,7 +1285,7 @@ ROWS = {
         BOXES.format(order="") + PLAIN,
         BOXES_KERAS,
         "diverged",
-        [("reshape.order", "reshape", "channels last before it")],
+        [("reshape.order", "channels first before it", "reshape")],
     ),
     "a gate": Row(GATED, GATED_KERAS.format(which="value")),
     "another variable": Row(
