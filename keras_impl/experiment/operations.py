@@ -147,13 +147,8 @@ def _of_mask(number: int, given: Mapping[str, Any], result: Any) -> ways.Operati
     mask, shape = np.asarray(given["condition"]), tuple(result.shape)
     if given.get("x") is None or len(shape) < 2 or mask.ndim != len(shape) or shape[-1] != shape[-2]:
         return None
-    if (mask != mask[..., :1, :]).any() == (mask != mask[..., :1]).any():
-        return None
-    return ways.Operation(WHERE, number, "axis", "mask", "as it is", {"along the other axis": _of_other_axis})
-
-
-def _of_other_axis(given: dict[str, Any], result: Any) -> Any:
-    return where(**given | {"condition": tf.linalg.matrix_transpose(given["condition"])})
+    turned = {masks.TURNED: lambda given, _: where(**given | {"condition": mask.swapaxes(-2, -1)})}
+    return ways.Operation(WHERE, number, "axis", "mask", "as it is", turned) if masks.lies_along_one(mask) else None
 
 
 def _turned(order: Order, x: Any, result: Any) -> Any:

@@ -14,6 +14,7 @@ import torch
 from torch.nn import functional
 
 from parity.diagnose.experiment import operations as ways
+from parity.diagnose.experiment.masks import TURNED
 from parity.diagnose.experiment.operations import Operation
 from torch_impl.instruments.windows import Function, Given
 
@@ -163,7 +164,7 @@ def of_mask(name: str, number: int, args: tuple, result: torch.Tensor) -> Iterat
     if isinstance(mask, torch.Tensor) and mask.dtype == torch.bool and mask.ndim > 1 and result.ndim > 1:
         (rows, columns), sizes = mask.shape[-2:], set(result.shape[-2:])
         if len(sizes) == 1 and sorted((rows, columns)) == [1, *sizes] and mask.ndim == result.ndim:
-            yield Operation(name, number, "axis", "mask", "as it is", {"along the other axis": partial(_turned, at)})
+            yield Operation(name, number, "axis", "mask", "as it is", {TURNED: partial(_turned, at)})
 
 
 def _zeroed(function: Function, args: tuple, kwargs: Given) -> Any:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from parity.core import script
+from parity.core.patches import setting
 
 # Functions that pass a call on to the one that is named (tensorflow/python/util), or of which a loss is made
 # (keras/src/losses).
@@ -109,26 +110,21 @@ def executed(
         if first and first.f_code not in run and first.f_code in of_scripts:
             since.setdefault(first.f_code, first.f_lineno)
 
-    before = sys.getprofile()
-    sys.setprofile(on_event)
-    try:
+    profile: Callable[[], Any] = sys.getprofile
+    with setting(profile, sys.setprofile, on_event):
         call()
-    finally:
-        sys.setprofile(before)
     by_getattr = (value for code in run for value in code.co_consts if isinstance(value, str) and value.isidentifier())
     names = {*by_getattr, *(name for code in run for name in code.co_names)}
     run_on = {code: f"{code.co_filename}:{line}" for code, line in since.items() if code not in calls}
-    functions = _functions(calls | run_on, is_models)
-    codes = [each.function.__code__ for each in functions]
     return [
         each._replace(since=since.get(code, 0), tensors=held.get(code, {}))
-        for each, code in zip(functions, codes, strict=True)
+        for code, each in _functions(calls | run_on, is_models).items()
     ], names
 
 
 def _tensor(value: Any) -> tuple[str, ...] | None:
     """Return the type and the shape of a tensor in words; None for anything else."""
-    is_tensor = not isinstance(value, type) and hasattr(value, "dtype") and hasattr(value, "shape")
+    is_tensor = hasattr(value, "dtype") and hasattr(value, "shape") and not isinstance(value, type)
     return (str(value.dtype), *map(str, value.shape)) if is_tensor else None
 
 
@@ -143,8 +139,8 @@ def _makers(codes: Iterable[types.CodeType]) -> dict[types.CodeType, tuple[types
     return makers
 
 
-def _functions(calls: dict[types.CodeType, str], is_models: Callable[[str], bool]) -> list[Executed]:
-    """Return the functions of code objects; one that no longer exists is left out, unless another one makes it."""
+def _functions(calls: dict[types.CodeType, str], is_models: Callable[[str], bool]) -> dict[types.CodeType, Executed]:
+    """Return the functions by their code; one that no longer exists is left out, unless another one makes it."""
     existing: dict[types.CodeType, list[types.FunctionType]] = {code: [] for code in calls}
     gc.unfreeze()  # of what is frozen, as a framework's functions are in a fork, no referrers are told
     for referrer in gc.get_referrers(*calls) if calls else []:
@@ -155,7 +151,9 @@ def _functions(calls: dict[types.CodeType, str], is_models: Callable[[str], bool
         of_outer = ((code, number) for number, code in enumerate(outer.co_consts) if isinstance(code, types.CodeType))
         makers |= {code: (outer, number) for code, number in of_outer if code in calls}
     runs = ((_function(code, existing, makers), code, source) for code, source in calls.items())
-    return [Executed(run, code.co_filename, source, is_models(code.co_filename)) for run, code, source in runs if run]
+    return {
+        code: Executed(run, code.co_filename, source, is_models(code.co_filename)) for run, code, source in runs if run
+    }
 
 
 def _function(

@@ -126,14 +126,12 @@ class Live(ABC):
         if question.tensor.kind in LATER:
             return self._takes_later(question, evidence)
         is_made = question.tensor.kind == "given" and not question.module  # by a step, for the model
-        for first_pass in reversed(self._passes) if is_made else self._passes:
-            self._first_pass = first_pass
-            if self._takes_forward(question, evidence.own):
-                return True
-        return False
+        passes = reversed(self._passes) if is_made else self._passes
+        return any(self._takes_forward(question, evidence.own, first_pass) for first_pass in passes)
 
-    def _takes_forward(self, question: Question, expected: Array) -> bool:
+    def _takes_forward(self, question: Question, expected: Array, first_pass: Callable[[], Any]) -> bool:
         """Keep the call of the question's module, or of the whole model where it cannot be called alone."""
+        self._first_pass = first_pass
         if question.module and (taken := self._taken()):
             self._call, self._number = taken
             with suppress(Exception):  # a module that cannot be called alone

@@ -21,7 +21,6 @@ LARGEST: Final = 1 << 20  # elements
 HIDDEN: Final = -40.0
 MOST_FORMS: Final = 2  # of a mask of two axes, which may lie along queries or keys
 OPPOSITE: Final = "the opposite of the other side's"  # where one side's mask says what counts, and the other's what not
-
 TURNED: Final = "along the other axis"  # of the last two, as where queries do not count that are to be keys
 
 
@@ -49,6 +48,11 @@ def knobs(
         yield from of_value(value, knob, theirs, array, like)
 
 
+def lies_along_one(mask: Array) -> bool:
+    """Return whether a mask tells of one of its two last axes alone, as of the keys in attention."""
+    return bool((mask != mask[..., :1, :]).any() != (mask != mask[..., :1]).any())
+
+
 def of_value(
     value: Any, knob: Knob, theirs: Iterable[Mask], array: Callable[[Any], Array], like: Callable[[Array, Any], Any]
 ) -> Iterator[Knob]:
@@ -59,7 +63,7 @@ def of_value(
     wholes = (whole for mask in theirs for whole in fitted(_read(mask), own.shape))
     others: list[dict[str, Array | None]] = [{THEIRS: mask, OPPOSITE: ~mask} for mask in wholes]
     alone: dict[str, Array | None] = {INVERTED: ~own, LEFT_OUT: None}
-    if own.ndim > 2 and (own != own[..., :1, :]).any() != (own != own[..., :1]).any():
+    if own.ndim > 2 and lies_along_one(own):
         alone[TURNED] = own.swapaxes(-2, -1)
     for ways, form in itertools.product((alone, *others), _forms(array(value))):
         made = {

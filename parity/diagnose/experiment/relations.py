@@ -149,7 +149,7 @@ def of_classes(torch: Parting, keras: Parting, difference: Difference) -> Named 
         is_loss = first * second > 0 and ops.equal(ops.Value(losses @ [first, second]), ops.Value(value), FLOAT32)
         if is_loss and abs(first / second - own[0]) > FLOAT32 * own[0]:
             words = (
-                f"{places(difference)}: the losses of classes 1 and 0 are weighed so, in keras by {theirs.made(number)}"
+                f"{places(difference)}: so weighed are the losses of classes 1 and 0, in keras by {theirs.made(number)}"
             )
             return numbers(CLASSES, np.array([own[0], 1.0]), np.array([first / second, 1.0]), words)
     return None

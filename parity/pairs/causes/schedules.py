@@ -4,7 +4,6 @@ An optimizer's formula, or how far the parameters move, tells the rates of one s
 one side is some steps ahead, that a rate stays, or where the cosines of both end and after how many steps.
 """
 
-import itertools
 import math
 from collections.abc import Iterator
 from functools import partial
@@ -32,9 +31,8 @@ same = partial(math.isclose, rel_tol=1e-6)  # Keras may compute a schedule in fl
 def name_schedules(result: CaseResult, torch: Trace, keras: Trace) -> None:
     """Name what the rates of all steps tell, in place of causes that have those of the first step that differs."""
     mine, theirs = (_used(trace.manifest.training) for trace in (torch, keras))
-    if mine.shape == theirs.shape and any(differing := [not same(*rates) for rates in zip(mine, theirs, strict=True)]):
-        named = ([*_told(each, mine, theirs, np.flatnonzero(differing))] or [each] for each in result.causes)
-        result.causes = list(itertools.chain.from_iterable(named))
+    if mine.shape == theirs.shape and len(at := np.flatnonzero(~np.array([*map(same, mine, theirs)], bool))):
+        result.causes = [told for each in result.causes for told in [*_told(each, mine, theirs, at)] or [each]]
 
 
 def _used(training: Training) -> Array:

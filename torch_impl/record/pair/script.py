@@ -89,8 +89,7 @@ class Script(Run):
         if not any(each is self._model for each in model.modules()):
             raise UsageError(f"{self.name}: was run anew since this model was built")
         if self._known and self._known.joined > 1 and not script_calls.is_undivided.get():
-            cut = zip(*(each.chunk(self._known.joined) for each in batch.values()), strict=True)
-            return sum(self._part(model, dict(zip(batch, parts, strict=True))).detach() for parts in cut)
+            return sum(self._part(model, part).detach() for part in _parts(batch, self._known.joined))
         loss = self._part(model, batch)
         return None if self._accumulates or self._backwards > 1 else loss
 
@@ -187,3 +186,10 @@ class Script(Run):
         self._data.on_return(list(flat(outputs)))
         if self._passes == 1:
             self.outputs = shapes_of(outputs, torch.is_tensor)
+
+
+def _parts(batch: Given, number: int) -> Iterator[Given]:
+    """Yield so many parts of a batch; what has not as many rows as the first input is the same in each."""
+    samples = len(next(iter(batch.values())))
+    cut = {name: each.chunk(number) for name, each in batch.items() if each.dim() and len(each) == samples}
+    yield from ({name: cut[name][at] if name in cut else each for name, each in batch.items()} for at in range(number))
