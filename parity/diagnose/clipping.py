@@ -100,11 +100,14 @@ def _applied_gradients(tensors: Mapping[str, Array]) -> Gradients:
 
 
 def _applied(tensors: Mapping[str, Array], names: Collection[str]) -> Applied:
-    given = {name: tensors[f"gradient/{name}"] for name in names}
-    gradients = {name: tensors.get(f"gradient/{name}{keys.APPLIED}", array) for name, array in given.items()}
-    norms = {name: _root(tensors, name + keys.SQUARES, array) for name, array in gradients.items()}
-    counted = [_root(tensors, name + keys.CLIPPED, array) for name, array in given.items()]
-    rows = {name for name in gradients if f"gradient/{name}{keys.SQUARES}" in tensors}
+    recorded = keys.of_kind(tensors, "gradient")
+    given = {name: recorded[name] for name in names}
+    gradients = {name: recorded.get(name + keys.APPLIED, array) for name, array in given.items()}
+    norms = {
+        name: float(np.sqrt(np.sum(recorded.get(name + keys.SQUARES, array**2)))) for name, array in gradients.items()
+    }
+    counted = [float(np.sqrt(np.sum(squares(recorded, name)))) for name in given]
+    rows = {name for name in gradients if name + keys.SQUARES in recorded}
     share = norm(gradients.values()) / norm(given.values())
     return Applied(gradients, rows, norms, float(np.linalg.norm(counted)) * share)
 
@@ -115,8 +118,9 @@ def _part(applied: Applied, names: Collection[str]) -> Applied:
     return applied._replace(gradients=gradients, norm=applied.norm * share)
 
 
-def _root(tensors: Mapping[str, Array], squares: str, array: Array) -> float:
-    return float(np.sqrt(np.sum(tensors.get(f"gradient/{squares}", np.square(array)))))
+def squares(gradients: Gradients, name: str) -> Array:
+    """Return the squares of a gradient that a norm of all counts: of a list of rows, of each for itself."""
+    return gradients.get(name + keys.CLIPPED, np.square(gradients[name]))
 
 
 def compare_clipping(first: Applied, second: Applied) -> Clipped | None:

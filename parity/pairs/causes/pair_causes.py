@@ -8,10 +8,10 @@ import numpy as np
 from msgspec.structs import replace
 
 from parity.config.pair import SEED, SUM, UNKNOWN, Pair
+from parity.diagnose import clipping
 from parity.diagnose.diagnosis import Examined
 from parity.diagnose.experiment.taken import TAKEN, WIRING
 from parity.diagnose.layers import dropout
-from parity.diagnose.solve import norm
 from parity.results import CaseResult, Cause
 from parity.trace import keys
 from parity.trace.keys import plain
@@ -167,7 +167,10 @@ def _name_norm(result: CaseResult, mapping: Mapping, reference: Trace, candidate
     torch, keras = (trace.of_kind("gradient", 0) for trace in (reference, candidate))
     repeated = {name for entry in joined if entry.combine == "sum" for name in entry.torch[1:]}
     counted = (torch, torch.keys() & trained), (keras, (keras.keys() & trained) - repeated)
-    norms = [norm(gradients[name] for name in names) for gradients, names in counted]
+    norms = [
+        math.sqrt(sum(float(np.sum(clipping.squares(gradients, name))) for name in names))
+        for gradients, names in counted
+    ]
     for entry in joined if repeated.isdisjoint(torch) or math.isclose(*norms, rel_tol=SAME_NORM) else ():
         if torch.keys() >= set(entry.torch):
             sides = {"torch": " and ".join(entry.torch), "keras": " and ".join(entry.keras)}
@@ -175,6 +178,8 @@ def _name_norm(result: CaseResult, mapping: Mapping, reference: Trace, candidate
             evidence = f"the norm by which all gradients are clipped counts them so; {first.evidence}"
             cause, where = (SUM, entry.torch[1]) if entry.combine == "sum" else (TIED, entry.torch[0])
             result.causes[scaled[0]] = replace(first, id=cause, where=where, **sides, evidence=evidence)
+            others = enumerate(result.causes)
+            result.causes = [each for n, each in others if n == scaled[0] or (each.id, each.where) != (cause, where)]
             return
 
 
