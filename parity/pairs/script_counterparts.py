@@ -112,7 +112,9 @@ def counterparts(pair: Pair, torch: Batches, names: Sequence[str], keras: Batche
     ours = [name for name in torch if name not in named]
     rest = [name for name in names if name not in named]
     if len(ours) > len(rest):
-        like = alike({name: torch[name] for name in ours}, {name: keras[name] for name in rest}) or {}
+        own, theirs = {name: torch[name] for name in ours}, {name: keras[name] for name in rest}
+        numbers = {name: array for name, array in own.items() if array.dtype.kind != "b"}
+        like = alike(numbers, theirs) or alike(own, theirs) or {}  # a mask is no ids where there are others
         ours = [name for name in ours if name in like.values() or torch[name].dtype.kind == "f"]
     if len(ours) != len(rest):
         raise UsageError(

@@ -118,7 +118,12 @@ def _told(ours: Mapping[int, Array], theirs: Mapping[int, Array]) -> Order:
 
 
 def _order(told: Order, ours: Collection[int], theirs: Collection[int]) -> Order:
-    """Return the order of all calls: those of which nothing tells it correspond in turn, and further ones come last."""
+    """Return the order of all calls: those of which nothing tells it correspond in turn, and further ones come last.
+
+    Where it is told of none, they stay in their own.
+    """
+    if not told:
+        return {number: number for number in ours}
     left = (number for number in sorted(theirs) if number not in told.values())
     numbers = itertools.chain(left, itertools.count(1 + max(theirs)))
     return {**told, **{own: next(numbers) for own in sorted(ours) if own not in told}}

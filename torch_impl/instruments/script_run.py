@@ -133,7 +133,7 @@ class Run(script.Script):
                 own.forward = script_calls.with_states(own, self._states, args, kwargs)
                 chain = self._known.chain if self._known else None
                 parts = {name: self.fetches.made(number) for name, number in chain.modules.items()} if chain else {}
-                self._model = Chain(parts, chain.calls) if chain else own
+                self._model = Chain(parts, chain) if chain else own
             self._suspend()
         if not is_training:
             self._ahead += not self._passes
@@ -157,9 +157,16 @@ class Run(script.Script):
         if isinstance(self._model, Chain):
             is_link = self._model.is_linked(module)
             outputs = self._model.taken(module, args, kwargs) if is_link else self.within(call, module, args, kwargs)
+            if is_link:
+                self._data.note(self._model.besides(module, args, kwargs))
         else:
+            seen = self._data.seen()
             outputs = self.within(call, module, args, kwargs)
-            is_link = self.links.note(module, args, kwargs, outputs)
+            taken = script_calls.tensors_of_call(self.name, module, args, kwargs)
+            is_link = self.links.note(module, args, kwargs, outputs, taken)
+            if is_link:
+                self._data.forget_since(seen)
+                self._data.note(self.links.besides(module, taken))
             if not (self.links.are_one or self.fetches.last):
                 raise UsageError(
                     f"{self.name}: trains modules that it calls one by one, {' and '.join(self.links.classes)}; "
@@ -180,9 +187,11 @@ class Run(script.Script):
         self._passes += 1
         called = self._model if isinstance(self._model, Chain) else model
         given = self._data.on_call(model, args, kwargs)
+        if isinstance(self._model, Chain):
+            given = given[0], given[1] | self._data.further(self._model.further)
         outputs = self.within(call, self._stands_in or called, *given)
         if self._known is None:
-            self.links.note(model, *given, outputs)
+            self.links.note(model, *given, outputs, script_calls.tensors_of_call(self.name, model, *given))
         self._returned(outputs)
         return self._model.taken(model, *given) if isinstance(self._model, Chain) else outputs
 

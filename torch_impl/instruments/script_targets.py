@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from parity.config.pair import SAMPLE_WEIGHT, TARGET
+from parity.core.errors import UsageError
 from parity.doctor import rewrite
 from parity.pairs.script_records import OF_LOSS, PART, Trained
 from torch_impl.instruments import source
@@ -88,6 +89,31 @@ class StepData:
         }
         self._inputs = taken if number == 1 else {**self._inputs, **further}
         return self.given(args, kwargs)
+
+    def note(self, further: Given) -> None:
+        """Note what the script gives to further parts of its model, by the names in the whole."""
+        self._inputs = {**self._inputs, **further}
+
+    def seen(self) -> tuple[int, int, set[int]]:
+        """Return how much has been seen of the loss."""
+        return len(self.tape), len(self._loss_inputs), set(self._of_data)
+
+    def forget_since(self, seen: tuple[int, int, set[int]]) -> None:
+        """Forget what has been seen since, which was within a further part of the model."""
+        length, taken, self._of_data = seen
+        self.tape.cut(length)
+        del self._loss_inputs[taken:]
+        self._parts = {number: each for number, each in self._parts.items() if number < taken}
+
+    def further(self, names: Iterable[str]) -> Given:
+        """Return what further parts of the model are given, by name. Raises UsageError where that is not known yet."""
+        try:
+            return {name: self.batch[name] for name in names}
+        except KeyError as error:
+            raise UsageError(
+                f"{self._script}: calls its modules one by one, and gives {error.args[0]} to a later one, which "
+                "is known only where both scripts train on the same batches; call them in one nn.Module"
+            ) from None
 
     def on_return(self, outputs: Sequence[torch.Tensor]) -> None:
         """Note what the model has returned."""
@@ -183,6 +209,13 @@ class LossTape(TorchFunctionMode):
     def pause(self) -> None:
         """Do not see what the model does, until it has returned something."""
         self._is_open = False
+
+    def __len__(self) -> int:
+        return len(self._applied)
+
+    def cut(self, length: int) -> None:
+        """Forget all functions but so many."""
+        del self._applied[length:]
 
     def numbers(self) -> list[int | float]:
         """Return the numbers that the functions were given."""

@@ -192,7 +192,9 @@ class Script(Run):
             with calls.unobserved():
                 return self._noted(call, layer, args, kwargs)
         if self._fetches.last and self._batch is None:
-            return self._noted(call, layer, args, kwargs)
+            outputs = self._noted(call, layer, args, kwargs)
+            self.outputs = shapes_of(outputs, tf.is_tensor) if layer is self._first else self.outputs
+            return outputs
         if layer is not self._first:
             if self._batch is not None and not self._chain:
                 names = f"{self._model.name} and {layer.name}"

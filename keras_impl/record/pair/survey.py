@@ -242,9 +242,9 @@ def batches(job: BatchesJob) -> None:
             with precision.eagerly():
                 of_step = calls_of_step(model, fit)
         early = run.early()
+        fetched, made = of_step or run.fetched() or (None, {})
         chain = run.chain() if run.is_loop else _chain_of_step(model, fit, of_step)
         outputs = _of_chain(chain) or outputs or run.outputs
-        fetched, made = of_step or run.fetched() or (None, {})
         arrays = fit.arrays | made
         if job.case.model.torch == UNUSED:
             steps = enumerate(run.batches(job.case.steps))
