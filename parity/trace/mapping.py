@@ -19,7 +19,7 @@ class Entry(WeightRule, frozen=True):
 
     torch: list[str]
     keras: list[str]
-    by: Literal["rule", "name", "order", "shape", "run"] = "order"
+    by: Literal["rule", "name", "order", "shape", "value", "run"] = "order"
 
     @property
     def orders_inputs(self) -> bool:

@@ -19,6 +19,10 @@ Values = Mapping[str, Array]
 LARGEST = float(np.finfo(np.float32).max)  # what masks hold that are as low as their precision goes
 RELATIVE = 2.0**-22
 DRAWN = 2.0**-6  # more than this part of the largest value is not lost by rounding: it is drawn at each precision
+# A float32 sum of n terms is off by about sqrt(n) roundings of 2^-24 of their size, and statistics of n other samples by
+# 1 / sqrt(n) of the deviation. For 2^16 terms that is 2^-16 and 2^-8: what is within both is rounding, also where the
+# mean is so far from 0 that the first alone would pass other data. A division by n - 1 for n is outside up to 2^16.
+SUMMED, SAMPLED = 2.0**-16, 2.0**-8
 ROUNDINGS = 8  # how many times torch's own rounding another order of the same operations may leave
 
 
@@ -45,6 +49,15 @@ class Built(NamedTuple):
         telling = torch != numbers[counts.argmax()]
         equal = ~_differing(torch, rounded, keras)
         return bool(equal.all() if part == 1 else telling.any() and equal[telling].mean() >= part)
+
+    def same_statistics(self, mean: Entry, variance: Entry) -> bool:
+        """Return whether two entries hold the mean and variance of the same data, but for what float32 sums lose."""
+        if not (self.has(mean) and self.has(variance)):
+            return False
+        (_, ours, theirs), (_, own, squares) = self._values(mean, ()), self._values(variance, ())
+        lost = np.minimum(SUMMED * np.sqrt(theirs**2 + squares), SAMPLED * np.sqrt(squares))
+        is_same = (_distance(ours, theirs) <= lost) & (_distance(own, squares) <= SUMMED * squares)
+        return bool(is_same.all() and squares.any())
 
     def is_flat(self, entry: Entry) -> bool:
         """Return whether Keras's variables hold one number each."""

@@ -141,7 +141,9 @@ def _holders(survey: Survey, weights: list[Weight]) -> list[Unit]:
 def _entries(link: Link, links: Sequence[Link]) -> Iterator[Entry]:
     """Yield the entries of a link, each with how it was found."""
     torch_unit = link.torch[0]
-    if names.similarity(torch_unit.label, link.keras[0].label):
+    if any(entry.by == "value" for entry in link.entries):
+        by = "value"
+    elif names.similarity(torch_unit.label, link.keras[0].label):
         by = "name"
     else:
         alike = [other for other in links if other.torch[0].signature == torch_unit.signature]
