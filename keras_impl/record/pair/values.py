@@ -48,7 +48,9 @@ class Weights:
     def __init__(self, model: Any, pairing: mapping.Mapping, torch: survey.Survey, initial: Mapping[str, Floats]):
         self.variables, self.torch, self.initial = layers.variables(model), torch, initial
         self.optimizer: Joint | None = None
-        self._normalizing = [each for each in tree.named(model).values() if isinstance(each, keras.layers.Normalization)]
+        self._normalizing = [
+            each for each in tree.named(model).values() if isinstance(each, keras.layers.Normalization)
+        ]
         self.torch_weights = {weight.name: weight for weight in torch.weights}
         by_name = {held.description.name: held for held in self.variables}
         self.placed, self.partial = (

@@ -158,7 +158,9 @@ def _decided(proposal: Proposal, disputed: list[Disputed], loaded: Resolved, sol
         others = [each for each in disputed if not each.unfilled]
         own = [each for each in others if each.unlike.cause == DISTRIBUTION and matters(each)]
         mapping = _kept(_removed(loaded.mapping, own), [each for each in others if each not in own])
-    mapping = replace(_told(mapping, unfilled, LOADED), unlike=_by_name(own), unfilled=_by_name(decisive))
+    mapping = replace(
+        _told(mapping, unfilled, LOADED), unlike=mapping.unlike | _by_name(own), unfilled=_by_name(decisive)
+    )
     return loaded._replace(mapping=mapping)
 
 

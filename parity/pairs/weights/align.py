@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from parity.core.groups import Block, by_key, grouped
+from parity.core.groups import Block, by_key
 from parity.core.groups import align as best_blocks
 from parity.pairs.untrained.built import Built
-from parity.pairs.weights import names
+from parity.pairs.weights import names, statistics
 from parity.pairs.weights.links import Link, make_link
 from parity.pairs.weights.units import Unit, bare_unit, single_weight_units
 from parity.runtime.survey import Survey
@@ -76,15 +76,16 @@ def align_buffers(
 ) -> list[Link]:
     """Align torch's buffers that are no statistics with the untrained weights that Keras has left.
 
-    Values decide first, equal ones and those of statistics, then names. Floating-point buffers are aligned with each other, and whole numbers with
-    each other.
+    Values decide first, equal ones and those of statistics, then names. Floating-point buffers are aligned with each
+    other, and whole numbers with each other.
     """
     used = {name for link in links for entry in link.entries for name in entry.keras}
     wanted = [unit for unit, _ in _unused(keras, used) if not unit.weights["weight"].trainable]
     given = [bare_unit(weight) for weight in torch.weights if weight.constant and weight.name not in set(skipped)]
-    aligned = list(_of_statistics(given, wanted, built))
+    aligned = list(statistics.links(given, wanted, built))
     linked = {id(unit) for link in aligned for unit in (*link.torch, *link.keras)}
-    aligned += _of_equal_values(*([each for each in side if id(each) not in linked] for side in (given, wanted)), built)
+    left = [[unit for unit in side if id(unit) not in linked] for side in (given, wanted)]
+    aligned += _of_equal_values(left[0], left[1], built)
     linked = {id(unit) for link in aligned for unit in (*link.torch, *link.keras)}
     for floating in (True, False):
         ours, theirs = (
@@ -140,34 +141,6 @@ def _of_equal_values(torch: Sequence[Unit], keras: Sequence[Unit], built: Built)
                 yield replace(link, entries=equal[:1], choices=[])
                 del given[ours], wanted[theirs]
                 break
-
-
-def _of_statistics(torch: Sequence[Unit], keras: Sequence[Unit], built: Built) -> Iterator[Link]:
-    """Yield links of mean and variance in Keras with a module's buffers of the same data: its variance or deviation."""
-    pairs = [pair for units in grouped(torch, _module).values() for pair in itertools.permutations(units, 2)]
-    for theirs in grouped(keras, _module).values():
-        by_role = {unit.weights["weight"].role: unit for unit in theirs}
-        wanted = [by_role[role] for role in ("mean", "variance") if role in by_role]
-        for given in pairs if len(wanted) == 2 else ():
-            links = [make_link([unit], [own]) for unit, own in zip(given, wanted, strict=True)]
-            if same := _same_statistics(links, built):
-                yield from same
-                pairs = [pair for pair in pairs if pair[0].module != given[0].module]
-                break
-
-
-def _module(unit: Unit) -> str:
-    return unit.module
-
-
-def _same_statistics(links: Sequence[Link | None], built: Built) -> list[Link]:
-    """Return the links of a mean and a variance with the entries by which both builders' values agree, or none."""
-    means, spreads = ([entry for choice in link.alternatives for entry in choice] if link else [] for link in links)
-    for mean, spread, combine in itertools.product(means, spreads, ("join", "square")):
-        entries = [replace(mean, by="value"), replace(spread, by="value", combine=combine)]
-        if mean.rearrange == spread.rearrange and built.same_statistics(*entries):
-            return [replace(link, entries=[entry], choices=[]) for link, entry in zip(links, entries, strict=True)]
-    return []
 
 
 def _unused(units: Iterable[Unit], used: set[str]) -> list[tuple[Unit, Unit]]:

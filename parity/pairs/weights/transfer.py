@@ -9,8 +9,8 @@ as in "d (three heads k) -> three d heads k" for three kernels.
 
 With combine "sum", the Keras variable is the sum of torch's, as for the two biases of an LSTM. With "copy", each of
 several Keras variables is the whole torch weight, which torch ties; `rearrange` may then hold one pattern for each
-variable, separated by ";". With "square", the Keras variable holds the squares of torch's values, none of them negative, as a
-variance is of a standard deviation.
+variable, separated by ";". With "square", the Keras variable holds the squares of torch's values, none
+of which is negative, as a variance is the square of a standard deviation.
 """
 
 import math
