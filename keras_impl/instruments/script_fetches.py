@@ -15,6 +15,7 @@ import tensorflow as tf
 from keras.src import tree
 from msgspec.structs import replace
 from tensorflow.python.data.ops.iterator_ops import OwnedIterator
+from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
 from keras_impl.instruments import source
 from keras_impl.instruments.script_data import Fit, is_array
@@ -96,6 +97,7 @@ class Fetch(NamedTuple):
     """A batch that was taken, how layers are called for it, and what is differentiated.
 
     `calls`: those within a tape; `every`: those outside of one as well, up to the first backward pass.
+    `is_of_function`: whether it is what a tf.function was given.
     """
 
     number: int
@@ -103,6 +105,7 @@ class Fetch(NamedTuple):
     calls: Calls
     every: Calls
     losses: list[Any]
+    is_of_function: bool
 
 
 class Fetches:
@@ -114,7 +117,11 @@ class Fetches:
         made: Sequence[Any],  # all layers of the script
         on_step: Callable[[Any], Any],  # returns what stands in the place of a batch with which a step begins
         of_dataset: Callable[[Any, Any], Any],  # returns what stands for any other batch of a dataset
+        is_recorded: Callable[[], bool],  # whether a tape records
     ) -> None:
+        self._is_recorded, self._has_dataset = is_recorded, False
+        self._is_in_function = False  # whether a tf.function runs that was given a batch
+        self._placed: list[tuple[Any, Any]] = []  # its arguments in this step, each with what stands for it
         self._known, self._made, self._on_step, self._of_dataset = known, made, on_step, of_dataset
         self._names: dict[Any, str] = {}
         self.links = Calls()  # of the first step, whether it takes a batch or not
@@ -138,6 +145,7 @@ class Fetches:
         """Yield what has to be patched while the script runs."""
         yield around(tf.data.Dataset, "__iter__", self._on_iter)
         yield around(OwnedIterator, "__next__", self._on_next)
+        yield around(Function, "__call__", self._on_function)
 
     def model(self) -> Any:
         """Return the one layer that is known to be trained, or all of them together."""
@@ -210,7 +218,8 @@ class Fetches:
         numbers = {layer: number for number, layer in enumerate(layers_of(_together(layers)))}
         of_step, arrays = calls.described(numbers, Fit(fetch.batch))
         is_several = len(layers) > 1 or len(fetch.losses) > 1
-        return replace(of_step, first=fetch.number, modules=self._numbered(layers), is_several=is_several), arrays
+        own = {"first": fetch.number, "function": "tf.function" if fetch.is_of_function else ""}
+        return replace(of_step, **own, modules=self._numbered(layers), is_several=is_several), arrays
 
     def _numbered(self, layers: Mapping[str, Any]) -> dict[str, int]:
         """Return the numbers of layers, by name, among all that the script makes."""
@@ -225,9 +234,33 @@ class Fetches:
     def _on_next(self, following: Callable[..., Any], iterator: Any) -> Any:
         dataset = self._datasets.get(iterator, iterator)
         batch = self._of_dataset(following(iterator), dataset)
+        if not self._has_dataset:
+            self._has_dataset, self._all = True, []
+        return self._on_batch(batch, dataset)
+
+    def _on_function(self, call: Callable[..., Any], function: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call a tf.function, whose arguments may be a batch where the script has no dataset.
+
+        What stands for a batch of the function with which a step begins stands for it in others of the step, too.
+        """
+        if self._has_dataset or self._is_in_function or self._is_recorded() or kwargs or not _are_rows(args):
+            return call(function, *args, **kwargs)
+        self._is_in_function = True
+        try:
+            given = self._on_batch(args, function)
+            if given is args:
+                given = [next((new for own, new in self._placed if own is each), each) for each in args]
+            else:
+                self._placed = list(zip(args, given, strict=True))
+            return call(function, *given)
+        finally:
+            self._is_in_function = False
+
+    def _on_batch(self, batch: Any, dataset: Any) -> Any:
+        """Note a batch that was taken, or return what stands in its place."""
         self._taken += 1
         if self._known is None:
-            self._all.append(Fetch(self._taken, batch, Calls(), Calls(), []))
+            self._all.append(Fetch(self._taken, batch, Calls(), Calls(), [], not self._has_dataset))
         elif self._taken == self._known.first:
             self._dataset = dataset
         return self._on_step(batch) if self._dataset == dataset else batch
@@ -240,6 +273,12 @@ class Together(keras.Model):
         super().__init__()
         for name, layer in layers.items():
             setattr(self, name, layer)
+
+
+def _are_rows(args: Sequence[Any]) -> bool:
+    """Return whether there are several arguments, and all are arrays of as many rows."""
+    rows = {each.shape[0] if is_array(each) and len(each.shape) else 0 for each in args}
+    return len(args) > 1 and len(rows) == 1 and rows.pop() > 1
 
 
 def layers_of(model: keras.Model) -> list[Any]:

@@ -9,10 +9,10 @@ import mmap
 import os
 import random
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -119,6 +119,19 @@ def modules() -> dict[str, ModuleType]:
         if is_file and ownership.owner(file) == "user":
             found[name] = sys.modules[name]
     return found
+
+
+def functions() -> Iterator[tuple[Any, str, FunctionType]]:
+    """Yield the functions of the user's own modules and of their classes, each with what holds it, by a name."""
+    files = {
+        each.__file__: each for each in (*modules().values(), sys.modules["__main__"]) if hasattr(each, "__file__")
+    }
+    for file, module in files.items():
+        classes = [each for each in vars(module).values() if isinstance(each, type)]
+        for holder in (module, *(each for each in classes if each.__module__ == module.__name__)):
+            for name, value in list(vars(holder).items()):
+                if isinstance(value, FunctionType) and value.__code__.co_filename == file:
+                    yield holder, name, value
 
 
 def _imported(received: str, module: str, name: str, folders: list[str]) -> ModuleType:

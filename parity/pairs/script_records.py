@@ -88,10 +88,12 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
     what they are given, `parts`: from how many DataLoaders a step takes a batch; of Keras's, `makes_more`: whether a
     layer is called again, with what is none of the batch. `calls`: of Keras's step, of which a train_step has no more
     than these and what is returned; `inner`: calls of layers within these, the outermost first, each of which may stand
-    in their place.
+    in their place. `function`: of which function's own results the batches are, or of Keras's the arguments, if there
+    is no DataLoader or dataset.
     """
 
     first: int = 0
+    function: str = ""
     modules: dict[str, int] = {}
     names: dict[str, str] = {}
     returned: list[list[int]]

@@ -84,6 +84,8 @@ def steps(fetched: Fetched | None, torch: Batches, keras_fetched: Fetched | None
     """
     if not fetched or not keras_fetched or not keras_fetched.calls:
         return None
+    if bool(fetched.function) != bool(keras_fetched.function):
+        return None
     first = first_step(torch)
     batch, given = _of(first, BATCH), _of(first, GIVEN)
     targets = [name for name in keras if name.partition(".")[0] == TARGET]

@@ -78,7 +78,7 @@ def _joined(file: PairFile, folder: Path, has_keras: bool) -> PairFile:
     else:
         made = script_steps.steps(torch.trained.fetched, torch.arrays, keras.trained.fetched, keras.arrays)
         shared = _shared_inputs(file.pair, torch, keras) if keras.trained.is_loop else None
-    if keras and made and (made.are_made or made.are_alike):
+    if keras and made and not made.fetched.function and (made.are_made or made.are_alike):
         return _of_batches(file, made, torch, keras.trained, folder)
     of_loss = [each for key, each in torch.arrays.items() if key.startswith(OF_LOSS) and key.endswith("@0")]
     has_mask, is_held = any(each.dtype == bool for each in of_loss), keras is not None and keras.trained.is_held

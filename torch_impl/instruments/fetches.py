@@ -8,6 +8,7 @@ import contextlib
 import math
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -15,10 +16,11 @@ from typing import Any
 import torch
 from torch import nn
 from torch.utils._pytree import tree_flatten_with_path, tree_leaves, tree_map_with_path
-from torch.utils.data import dataloader
+from torch.utils.data import Dataset, dataloader
 
+from parity.core import program
 from parity.core.errors import UsageError
-from parity.core.patches import around
+from parity.core.patches import around, wrapping
 from parity.core.script import Sources
 from parity.pairs.script_records import BATCH, FIRST, GIVEN, Fetched
 from torch_impl.instruments import source
@@ -35,7 +37,7 @@ class Fetch:
     `before`: those that were taken from other datasets right before it, for the same step.
     """
 
-    def __init__(self, number: int, batch: Any, dataset: int, is_unlike: bool, before: "Sequence[Fetch]") -> None:
+    def __init__(self, number: int, batch: Any, dataset: int | str, is_unlike: bool, before: "Sequence[Fetch]") -> None:
         self.number, self.dataset, self.before = number, dataset, before
         # Whether it stands in for another one, with what no step has met, or one before it does.
         self.is_unlike = is_unlike or any(each.is_unlike for each in before)
@@ -76,18 +78,24 @@ class Fetch:
 class Fetches:
     """The batches that one run of a script takes from its DataLoaders.
 
-    `on_step` is called when it has taken one for training; it returns what stands in its place, by name.
+    `on_step` is called when it has taken one for training; it returns what stands in its place, by name. Where it has
+    no DataLoader, the batches are those that a function of its own returns outside of its modules.
     """
 
-    def __init__(self, known: Fetched | None, on_step: Callable[[], Mapping[str, torch.Tensor]]) -> None:
+    def __init__(
+        self, known: Fetched | None, on_step: Callable[[], Mapping[str, torch.Tensor]], is_within: Callable[[], bool]
+    ) -> None:
+        self._is_within = is_within  # whether a module is called
+        self._returned: Counter[str] = Counter()  # how many batches each function has returned
+        self._has_loader = False
         self._known, self._on_step = known, on_step  # how the script trains, if its steps begin where it takes one
         self._made: list[weakref.ref[nn.Module]] = []  # all modules, as they are made
         self._names: dict[nn.Module, str] = {}
         self._all: list[Fetch] = []  # unless it is known how the script trains
         self._taken, self.are_all = 0, False  # how many; whether the script has ended
-        self._sources, self._first = Sources(), dict[int, Taken]()  # the datasets, and the first samples of each
-        self._lengths: dict[int, int] = {}  # how many batches a pass over each of them has
-        self._datasets: list[int] = []  # the numbers of those on which the script trains
+        self._sources, self._first = Sources(), dict[int | str, Taken]()  # the datasets, and the first samples of each
+        self._lengths: dict[int | str, int] = {}  # how many batches a pass over each of them has
+        self._datasets: list[int | str] = []  # the numbers of those on which the script trains
         self._given: Mapping[str, torch.Tensor] = {}  # what stands in the place of the batches of a step
         self.seeks_unlike = False  # whether the next batch is to be one that is unlike those before, if there is one
 
@@ -149,6 +157,7 @@ class Fetches:
         first, parts = fetches[0], self._parts
         return Fetched(
             first=first.of_step(parts)[0].number,
+            function=first.dataset if isinstance(first.dataset, str) else "",
             parts=parts,
             modules={self._names[module]: self.number(module) for module in first.given},
             names=dict.fromkeys(_named([each.batch for each in first.of_step(parts)]), ""),
@@ -186,6 +195,8 @@ class Fetches:
         batch, known = following(iterator), self._known
         if not torch.is_grad_enabled():
             return batch
+        if not self._has_loader:
+            self._has_loader, self._all = True, []
         self._taken += 1
         dataset = self._sources.number(iterator._dataset, source.line())
         if known is None:
@@ -201,7 +212,32 @@ class Fetches:
             self._all.append(Fetch(self._taken, batch, dataset, unlike is not None, before))
             self.seeks_unlike &= unlike is None
             return batch
-        if self._taken == known.first:
+        return self._in_place_of(batch, dataset, self._taken, known)
+
+    def seek_functions(self) -> None:
+        """Look from now on at what functions of the user's own return: a replay buffer's gives a batch."""
+        for holder, name, function in program.functions():
+            path = f"{function.__module__}:{function.__qualname__}"
+            is_of_torch = isinstance(holder, type) and issubclass(holder, (nn.Module, Dataset))
+            if not is_of_torch and (self._known is None or path == self._known.function):
+                setattr(holder, name, wrapping(self._on_return, function, path))
+
+    def _on_return(self, function: Callable[..., Any], path: str, *args: Any, **kwargs: Any) -> Any:
+        """Call a function of the user's, whose result may be a batch, but not in the middle of a step."""
+        batch, last = function(*args, **kwargs), self.last
+        if self._has_loader or self._is_within() or not (torch.is_grad_enabled() and _are_rows(batch)):
+            return batch
+        self._returned[path] += 1
+        if self._known:
+            return self._in_place_of(batch, path, self._returned[path], self._known)
+        if not last or not last.is_used or last.backwards:
+            self._first.setdefault(path, {})
+            self._all.append(Fetch(self._returned[path], batch, path, False, []))
+        return batch
+
+    def _in_place_of(self, batch: Any, dataset: int | str, number: int, known: Fetched) -> Any:
+        """Return what stands for a batch, which may begin a step; `number`: how many were taken."""
+        if number == known.first:
             self._datasets = [dataset]
         elif dataset not in self._datasets and 0 < len(self._datasets) < known.parts:
             self._datasets.append(dataset)
@@ -215,6 +251,14 @@ class Fetches:
             return self._given.get(known.names.get(f"{prefix}{_name(path)}", ""), leaf)
 
         return tree_map_with_path(given, batch)
+
+
+def _are_rows(batch: Any) -> bool:
+    """Return whether a structure holds several tensors of as many rows, and none that is differentiated."""
+    leaves = tree_leaves(batch) if isinstance(batch, (tuple, list, dict)) else []
+    tensors = [each for each in leaves if isinstance(each, torch.Tensor)]
+    rows = {len(each) if each.dim() else 0 for each in tensors}
+    return len(tensors) > 1 and len(rows) == 1 and rows.pop() > 1 and not any(each.requires_grad for each in tensors)
 
 
 def _first_samples(iterator: Any) -> Taken:

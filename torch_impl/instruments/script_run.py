@@ -34,7 +34,7 @@ class Run(script.Script):
         self._constants: set[int] = set()  # by id(): what modules of the loss hold
         before = self._known = known(search)
         self._fetched = before.fetched if before else None
-        self.fetches = Fetches(self._fetched, self._on_fetch)
+        self.fetches = Fetches(self._fetched, self._on_fetch, lambda: bool(self._depth))
         self.links = Links()
         self.in_evaluation: list[int] = []  # the calls in evaluation mode that were differentiated, by number
         self._early, self._states = (before.early, before.states) if before else (None, [])
@@ -82,6 +82,11 @@ class Run(script.Script):
             self._outside.enter_context(torch.set_grad_enabled(is_differentiated))
             for device in ("cpu", "cuda"):
                 self._outside.enter_context(torch.autocast(device, enabled=False))
+
+    def _on_optimizer(self, init: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any) -> None:
+        super()._on_optimizer(init, optimizer, *args, **kwargs)
+        if len(self._optimizers) == 1 and (self._known is None or (self._fetched and self._fetched.function)):
+            self.fetches.seek_functions()
 
     def parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield the parameters of the model, of one that is called part by part those of all parts, by name."""

@@ -65,7 +65,7 @@ class Script(Run):
         given = {key: each for key, each in given.items() if key.partition("@")[0] not in alone}
         self.targets = Targets(given, bool(before and before.is_held), lambda: bool(self._tapes))
         taken = self._fetched if self._takes else None
-        self._fetches = Fetches(taken, self._made, self._on_fetch, self.targets.of_dataset)
+        self._fetches = Fetches(taken, self._made, self._on_fetch, self.targets.of_dataset, lambda: bool(self._tapes))
 
     def build(self) -> Any:
         """Run the script until it is about to train, and return its model. Raises UsageError if it does not train."""
