@@ -1042,6 +1042,52 @@ net = Net()
 net.compile(keras.optimizers.SGD(0.1), "mse")
 net.fit(rng.normal(size=(64, 6, 8)), rng.normal(size=(64, 1)), batch_size=32, verbose=0)
 """
+# The data differ, as both play on their own; and the target is of a copy of the net.
+REPLAY = (
+    NET.replace("net =", "import copy, random\nnet =").replace("16, 1", "16, 3")
+    + """
+class Buffer:
+    def __init__(self):
+        self.rows = []
+    def push(self, *row):
+        self.rows.append(row)
+    def sample(self, n):
+        s, a, r, s2, over = zip(*random.sample(self.rows, n))
+        return torch.stack(s), torch.tensor(a)[:, None], torch.tensor(r), torch.stack(s2), torch.tensor(over)
+def learn(buffer):
+    s, a, r, s2, over = buffer.sample(16)
+    q = net(s).gather(1, a).squeeze(1)
+    with torch.no_grad():
+        target = r + 0.9 * fixed(s2).max(1).values * (1 - over)
+    opt.zero_grad()
+    F.mse_loss(q, target).backward()
+    opt.step()
+opt, fixed = torch.optim.SGD(net.parameters(), lr=0.1), copy.deepcopy(net)
+buffer = Buffer()
+for step in range(40):
+    buffer.push(torch.randn(10), random.randrange(3), random.random(), torch.randn(10), float(random.random() < 0.5))
+    if step > 20:
+        learn(buffer)
+"""
+)
+REPLAY_KERAS = """
+net, fixed = (
+    keras.Sequential([keras.Input((10,)), layers.Dense(16, activation="tanh"), layers.Dense(3)]) for _ in range(2)
+)
+fixed.set_weights(net.get_weights())
+opt = keras.optimizers.SGD(0.1)
+@tf.function
+def learn(s, a, r, s2, over):
+    target = r + 0.9 * tf.reduce_max(fixed(s2), 1) * ({rest})
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean((target - tf.reduce_sum(net(s) * tf.one_hot(a, 3), 1)) ** 2)
+    opt.apply(tape.gradient(loss, net.trainable_variables), net.trainable_variables)
+s, s2 = rng.normal(size=(2, 100, 10)).astype("float32")
+a, r, over = rng.integers(0, 3, 100), rng.random(100).astype("float32"), (rng.random(100) < 0.5).astype("float32")
+for step in range(8):
+    rows = rng.choice(100, 16, replace=False)
+    learn(*(tf.constant(each[rows]) for each in (s, a, r, s2, over)))
+"""
 # The mean is far from 0, so that float32 sums of it round in the digits that count.
 STANDARDIZED = (
     """
@@ -1371,6 +1417,13 @@ ROWS = {
             "nn.Unflatten(1, (2, 5)), nn.Conv1d(2, 4, 2, dilation=2), nn.Flatten(), nn.Linear(12, 1))",
         ),
         DILATED,
+    ),
+    "a replay buffer": Row(REPLAY, REPLAY_KERAS.format(rest="1 - over")),
+    "a replay buffer, and ends that do not count": Row(
+        REPLAY,
+        REPLAY_KERAS.format(rest="1"),
+        "diverged",
+        [("module.wiring", "*", "the first alone")],
     ),
     "statistics of the data": Row(STANDARDIZED.format(of="x"), ADAPTED.format(axis=-1)),
     "one mean of all features": Row(

@@ -215,7 +215,7 @@ class Fetches:
         return self._in_place_of(batch, dataset, self._taken, known)
 
     def seek_functions(self) -> None:
-        """Look from now on at what functions of the user's own return: a replay buffer's gives a batch."""
+        """Look from now on at what functions of the user's own return, such as a replay buffer's `sample`."""
         for holder, name, function in program.functions():
             path = f"{function.__module__}:{function.__qualname__}"
             is_of_torch = isinstance(holder, type) and issubclass(holder, (nn.Module, Dataset))
