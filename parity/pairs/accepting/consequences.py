@@ -77,7 +77,7 @@ class Consequences:
         return tensor.kind == "loss" and not self._evidence.trains
 
     def _is_of_cause(self, tensor: Unequal) -> bool:
-        """Return whether the whole models return just what they do at an accepted cause, as of a last module's shape."""
+        """Return whether the whole models return what they do at an accepted cause, perhaps in another shape."""
         return is_output(tensor.name) and self._evidence.is_returned_by(tensor, self.places)
 
     def is_at_cause(self, tensor: Unequal) -> bool:
