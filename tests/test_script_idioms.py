@@ -1468,6 +1468,24 @@ ROWS = {
     "a decoder that is taught, one word ahead": Row(
         TAUGHT, TAUGHT_KERAS.format(begun="said"), "diverged", [("code.variable", "`begun`", "`said`")]
     ),
+    "a decoder that is taught, and not given a state": Row(
+        TAUGHT,
+        TAUGHT_KERAS.format(begun=BEGUN).replace(", initial_state=state", ""),
+        "diverged",
+        [("state.missing", "as given", "left out")],
+    ),
+    "a decoder that is taught, and not given a state in torch": Row(
+        TAUGHT.replace("self.words(begun), state)", "self.words(begun))"),
+        TAUGHT_KERAS.format(begun=BEGUN),
+        "diverged",
+        [("state.missing", "left out", "as given")],
+    ),
+    "a decoder that is taught, whose encoder adds up gradients": Row(
+        TAUGHT.replace("for opt in opts:\n        opt.zero_grad()", "opts[1].zero_grad()"),
+        TAUGHT_KERAS.format(begun=BEGUN),
+        "diverged",
+        [("gradient.kept", "added to those before", "begins anew")],
+    ),
     "a distance in the loss": Row(DISTANCE, DISTANCE_KERAS.format(least=2)),
     "a distance in the loss, of another least": Row(
         DISTANCE, DISTANCE_KERAS.format(least=1), "diverged", [("code.constant", 2, 1)]

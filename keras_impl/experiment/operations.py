@@ -180,6 +180,8 @@ def graph_settings(
         if layer.go_backwards and layer.return_sequences:
             name, change = type(layer).__name__, partial(_replaced, layer, _flipped)
             yield Knob("order", name, "", AS_RUN, "operation", change, (IN_TIME,), name)
+        change = partial(_replaced, layer, _without_state)
+        yield Knob("missing", "state", "", AS_GIVEN, "operation", change, (LEFT_OUT,), "state")
     for operation in (each for each in _operations(layers) if not isinstance(each, keras.Layer)):
         line = lines.get(id(operation), "")
         for knob in _settings(operation, read, theirs):
@@ -251,6 +253,13 @@ def _with_argument(node: Node, position: int, value: Any) -> AbstractContextMana
 def _replaced(operation: Operation, another: Callable[..., Any], value: Any) -> AbstractContextManager[Any]:
     """Return a context in which `another` gets an operation, what it is to be, and the arguments of a call."""
     return mock.patch.object(operation, "call", lambda *args, **kwargs: another(operation, value, args, kwargs))
+
+
+def _without_state(layer: Any, _: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return what a recurrent layer returns that begins with zeros."""
+    given = inspect.signature(type(layer).call).bind(layer, *args, **kwargs)
+    given.arguments["initial_state"] = None
+    return type(layer).call(*given.args, **given.kwargs)
 
 
 def _flipped(layer: Any, _: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
