@@ -1095,6 +1095,32 @@ for pair in tf.data.Dataset.from_tensor_slices((heard, said)).shuffle(64).batch(
 """
 BEGUN = "tf.pad(said[:, :-1], ((0, 0), (1, 0)))"
 
+# A mean over words, of which a mask leaves out the padding.
+AVERAGED = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.head = nn.Embedding(30, 8, padding_idx=0), nn.Linear(8, 3)
+    def forward(self, ids):
+        x, kept = torch.tanh(self.words(ids)), (ids > 0).unsqueeze(-1)
+        return self.head({mean})
+net = Net()
+ids = torch.randint(1, 30, (64, 7)) * (torch.arange(7) < torch.randint(3, 8, (64, 1)))
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for ids, y in DataLoader(TensorDataset(ids, torch.randint(3, (64,))), batch_size=16):
+    loss = F.cross_entropy(net(ids), y)
+    opt.zero_grad(); loss.backward(); opt.step()
+"""
+AVERAGED_KERAS = """
+net = keras.Sequential([
+    keras.Input((7,), dtype="int64"), layers.Embedding(30, 8, mask_zero=True), layers.Activation("tanh"),
+    layers.GlobalAveragePooling1D(), layers.Dense(3)])
+ids = rng.integers(1, 30, (64, 7)) * (np.arange(7) < rng.integers(3, 8, (64, 1)))
+net.compile(keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+net.fit(ids, rng.integers(3, size=64), batch_size=16, verbose=0)
+"""
+OF_KEPT = "(x * kept).sum(1) / kept.sum(1)"
+
 # The distance of two, which one side's model returns, and the other's loss makes; its dataset draws numbers.
 DISTANCE = """
 class Pairs(nn.Module):
@@ -1484,7 +1510,19 @@ ROWS = {
         TAUGHT.replace("for opt in opts:\n        opt.zero_grad()", "opts[1].zero_grad()"),
         TAUGHT_KERAS.format(begun=BEGUN),
         "diverged",
-        [("gradient.kept", "added to those before", "begins anew")],
+        [("gradient.kept", "as on the other side", "without that of the step before")],
+    ),
+    "classes that are mixed": Row(
+        _torch(loss="F.cross_entropy(net(x), y)", targets="torch.randint(3, ({samples},))").replace("16, 1)", "16, 3)"),
+        _fit(loss="keras.losses.CategoricalCrossentropy(from_logits=True)")
+        .replace("layers.Dense(1)", "layers.Dense(3)")
+        .replace("rng.normal(size=(64, 1))", "rng.dirichlet([1.0] * 3, 64)"),
+        "error",
+        reason="k.py gives fit rows that are mixed of several;",
+    ),
+    "a mean of what is no padding": Row(AVERAGED.format(mean=OF_KEPT), AVERAGED_KERAS),
+    "a mean of padding too": Row(
+        AVERAGED.format(mean="x.mean(1)"), AVERAGED_KERAS, "diverged", [("mask.missing", "left out", "as given")]
     ),
     "a distance in the loss": Row(DISTANCE, DISTANCE_KERAS.format(least=2)),
     "a distance in the loss, of another least": Row(
