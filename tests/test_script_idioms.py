@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 from slow import sampled
 
+from parity.core.errors import UsageError
 from parity.pairs import file as files
 from parity.pairs.compare import compared
 from parity.runtime.backend import Backend
@@ -1512,14 +1513,6 @@ ROWS = {
         "diverged",
         [("gradient.kept", "as on the other side", "without that of the step before")],
     ),
-    "classes that are mixed": Row(
-        _torch(loss="F.cross_entropy(net(x), y)", targets="torch.randint(3, ({samples},))").replace("16, 1)", "16, 3)"),
-        _fit(loss="keras.losses.CategoricalCrossentropy(from_logits=True)")
-        .replace("layers.Dense(1)", "layers.Dense(3)")
-        .replace("rng.normal(size=(64, 1))", "rng.dirichlet([1.0] * 3, 64)"),
-        "error",
-        reason="k.py gives fit rows that are mixed of several;",
-    ),
     "a mean of what is no padding": Row(AVERAGED.format(mean=OF_KEPT), AVERAGED_KERAS),
     "a mean of padding too": Row(
         AVERAGED.format(mean="x.mean(1)"), AVERAGED_KERAS, "diverged", [("mask.missing", "left out", "as given")]
@@ -1564,6 +1557,17 @@ def test_what_is_told_of_two_scripts(row: Row, backends: list[Backend], tmp_path
     assert (result.verdict, told) == (row.verdict, list(row.causes)), result.reason
     assert [finding.id for finding in result.findings] == list(row.findings)
     assert row.reason in result.reason
+
+
+def test_labels_that_one_side_mixes_are_refused(backends: list[Backend], tmp_path: Path):
+    """Which sums of PyTorch's losses of ids the rows of Keras's would stand for, nothing tells."""
+    classes = _torch(loss="F.cross_entropy(net(x), y)", targets="torch.randint(3, ({samples},))")
+    rows = _fit(loss="keras.losses.CategoricalCrossentropy(from_logits=True)").replace("Dense(1)", "Dense(3)")
+    (tmp_path / "t.py").write_text(TORCH + classes.replace("16, 1)", "16, 3)"))
+    (tmp_path / "k.py").write_text(KERAS + rows.replace("rng.normal(size=(64, 1))", "rng.dirichlet([1.0] * 3, 64)"))
+    (tmp_path / "pair.toml").write_text('[pair]\ntorch = "t.py"\nkeras = "k.py"\n')
+    with pytest.raises(UsageError, match="gives fit rows that are mixed of several"):
+        compared(files.load(tmp_path / "pair.toml"), backends, tmp_path / "traces")
 
 
 def _without(folder: Path, value: Any) -> Any:

@@ -53,8 +53,8 @@ def with_names(
         raise _unmatched(pair, taken, len(targets), is_unknown)
     if any(taken[own].dtype.kind in "iu" and _are_mixed(targets.get(name)) for own, name in names.items()):
         raise UsageError(
-            f"{name_of(pair.torch)}: its loss takes the ids of classes, and {name_of(pair.keras)} gives fit rows that are "
-            "mixed of several; expected ids on both sides, or rows on both, that are mixed or smoothed alike"
+            f"{name_of(pair.torch)}: its loss takes the ids of classes, and {name_of(pair.keras)} gives fit rows that "
+            "are mixed of several; expected ids on both sides, or rows on both, that are mixed or smoothed alike"
         )
     names |= dict.fromkeys(weights, SAMPLE_WEIGHT)
     renamed = dict(_renamed(torch, names, firsts))
