@@ -1122,6 +1122,31 @@ net.fit(ids, rng.integers(3, size=64), batch_size=16, verbose=0)
 """
 OF_KEPT = "(x * kept).sum(1) / kept.sum(1)"
 
+# What follows a part of a series, of which both scripts have the same.
+FOLLOWING = """
+import numpy as np
+series = np.random.default_rng(0).normal(size=300).cumsum().astype("float32")
+X, Y = np.lib.stride_tricks.sliding_window_view(series, 10)[:256].copy(), series[{first}:][:256, None]
+"""
+FOLLOWS = (
+    FOLLOWING.format(first=10)
+    + NET
+    + """
+opt = torch.optim.SGD(net.parameters(), lr=0.01)
+for x, y in DataLoader(TensorDataset(torch.from_numpy(X), torch.from_numpy(Y)), batch_size=32, shuffle=True):
+    loss = F.mse_loss(net(x), y)
+    opt.zero_grad(); loss.backward(); opt.step()
+"""
+)
+FOLLOWS_KERAS = (
+    FOLLOWING
+    + """
+net = keras.Sequential([keras.Input((10,)), layers.Dense(16, activation="tanh"), layers.Dense(1)])
+net.compile(keras.optimizers.SGD(0.01), "mse")
+net.fit(X, Y, batch_size=32, verbose=0)
+"""
+)
+
 # The distance of two, which one side's model returns, and the other's loss makes; its dataset draws numbers.
 DISTANCE = """
 class Pairs(nn.Module):
@@ -1517,6 +1542,8 @@ ROWS = {
     "a mean of padding too": Row(
         AVERAGED.format(mean="x.mean(1)"), AVERAGED_KERAS, "diverged", [("mask.missing", "left out", "as given")]
     ),
+    "what follows": Row(FOLLOWS, FOLLOWS_KERAS.format(first=10)),
+    "what follows one step later": Row(FOLLOWS, FOLLOWS_KERAS.format(first=11), findings=["script.data"]),
     "a distance in the loss": Row(DISTANCE, DISTANCE_KERAS.format(least=2)),
     "a distance in the loss, of another least": Row(
         DISTANCE, DISTANCE_KERAS.format(least=1), "diverged", [("code.constant", 2, 1)]

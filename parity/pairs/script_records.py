@@ -146,7 +146,8 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     modules, or layers, that its step calls one by one, each with what those before return, and in PyTorch's record
     `keras_chain`; `is_held`: whether Keras's loop has a target that no loss of Keras's and no dataset gives. `every`:
     after how many steps it updates its model, not of Keras's loop; `joined`: how many of PyTorch's are one step, where
-    they accumulate the gradients of one of Keras's batches, and in PyTorch's record `keras_joined` likewise.
+    they accumulate the gradients of one of Keras's batches, and in PyTorch's record `keras_joined` likewise. `apart`:
+    in words, how the targets of samples differ that both scripts' datasets have.
     """
 
     inputs: list[str]
@@ -186,6 +187,7 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     every: int = 1
     joined: int = 1
     keras_joined: int = 1
+    apart: str = ""
 
 
 def write(folder: Path, trained: Trained, arrays: Mapping[str, Array], unlike: Mapping[str, Array] = {}) -> None:

@@ -17,7 +17,7 @@ from parity.config.pair import SAMPLE_WEIGHT, TARGET, Pair, PairInput, PairOutpu
 from parity.core.arrays import Array
 from parity.core.errors import BackendError, UsageError
 from parity.core.script import name_of
-from parity.pairs import script_counterparts, script_steps
+from parity.pairs import script_counterparts, script_steps, script_told
 from parity.pairs.file import PairFile
 from parity.pairs.script_names import with_names
 from parity.pairs.script_parts import outputs_by_shape, with_columns
@@ -160,7 +160,8 @@ def _of_calls(file: PairFile, torch: Ran, keras: Ran | None, folder: Path) -> Pa
     alone = [name for name, each in inputs.items() if each.only]
     own: dict[str, Any] = {"of_loss": of_loss, "states": states, "keras_states": theirs, "alone": alone}
     own |= {"keras_chain": keras.trained.chain, "is_held": keras.trained.is_held} if keras else {}
-    known = replace(trained, fetched=None, keras_early=early, are_told=bool(told), beside=beside, **own)
+    apart = script_told.other_targets(pair, inputs, torch.arrays | arrays, keras.arrays) if keras else ""
+    known = replace(trained, fetched=None, keras_early=early, are_told=bool(told), beside=beside, apart=apart, **own)
     write(folder / "torch", known, arrays, unlike)
     return _trained_on(file, folder / "torch", inputs, outputs, arrays, keras.trained if keras else None)
 

@@ -24,7 +24,7 @@ from parity.pairs.script_records import BATCH, FIRST, GIVEN, Fetched
 from torch_impl.instruments import source
 
 Taken = dict[str, torch.Tensor]
-FIRST_SAMPLES = 32  # of a dataset, to know by them what the other script's data are
+FIRST_SAMPLES, MOST_BYTES = 1024, 2**22  # of a dataset, to know by them what the other script's data are
 MOST_SAMPLES, SECONDS = 2048, 1.0  # in which samples are looked for that are unlike those of the steps
 LARGER = 2  # times as large as all numbers of the steps
 
@@ -219,9 +219,14 @@ class Fetches:
 
 def _first_samples(iterator: Any) -> Taken:
     """Return a batch of the first samples of an iterator's dataset, in its order; nothing if it has none."""
-    dataset = iterator._dataset
+    dataset, samples, start = iterator._dataset, list[Any](), time.monotonic()
     with contextlib.suppress(Exception), torch.random.fork_rng(devices=()):  # of the user's dataset
-        return _leaves(iterator._collate_fn([dataset[index] for index in range(min(FIRST_SAMPLES, len(dataset)))]))
+        size = sum(each.nbytes for each in _leaves(iterator._collate_fn([dataset[0]])).values())
+        for index in range(min(FIRST_SAMPLES, MOST_BYTES // max(size, 1), len(dataset))):
+            samples.append(dataset[index])
+            if time.monotonic() - start > SECONDS:
+                break
+        return _leaves(iterator._collate_fn(samples))
     return {}
 
 
