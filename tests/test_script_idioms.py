@@ -849,6 +849,32 @@ net.compile(keras.optimizers.SGD(0.1), {{"one": "mse", "other": "mse"}}, loss_we
 net.fit(rng.normal(size=(64, 10)), {{"one": rng.normal(size=(64, 1)), "other": rng.normal(size=(64, 3))}},
         batch_size=32, verbose=0)
 """
+WEIGHTED = (
+    HEADS.replace("randn(64, 3))", "randn(64, 3), torch.rand(64), torch.rand(64))")
+    .replace("for x, y, z in", "for x, y, z, v, w in")
+    .replace(
+        "F.mse_loss(one, y) + 0.5 * F.mse_loss(other, z)",
+        "0.5 * ({other} * ((other - z) ** 2).mean(1)).mean() + (v * ((one - y) ** 2).mean(1)).mean()",
+    )
+)
+WEIGHTED_KERAS = """
+x = keras.Input((10,))
+h = layers.Dense(16, activation="tanh")(x)
+net = keras.Model(x, {{"one": layers.Dense(1)(h), "other": layers.Dense(3)(h)}})
+net.compile(keras.optimizers.SGD(0.1), {{"one": "mse", "other": "mse"}}, loss_weights={{"one": 1.0, "other": 0.5}})
+v, w = rng.random(64), rng.random(64)
+net.fit(rng.normal(size=(64, 10)), {{"one": rng.normal(size=(64, 1)), "other": rng.normal(size=(64, 3))}},
+        sample_weight={{"one": v, "other": {other}}}, batch_size=32, verbose=0)
+"""
+WEIGHTED_LIST = """
+x = keras.Input((10,))
+h = layers.Dense(16, activation="tanh")(x)
+net = keras.Model(x, [layers.Dense(1)(h), layers.Dense(3)(h)])
+net.compile(keras.optimizers.SGD(0.1), ["mse", "mse"], loss_weights=[1.0, 0.5])
+v, w = rng.random(64), rng.random(64)
+net.fit(rng.normal(size=(64, 10)), [rng.normal(size=(64, 1)), rng.normal(size=(64, 3))], sample_weight=[v, w],
+        batch_size=32, verbose=0)
+"""
 CLASSES_OF_TWO = "(torch.rand({samples}, 1) < 0.4).float()"
 OF_BOTH = "(F.softplus(-(z := net(x))) * y * 0.25 + F.softplus(z) * (1 - y) * 0.75).mean()"
 
@@ -1231,6 +1257,18 @@ ROWS = {
         HEADS_KERAS.format(weights={"one": 0.5, "other": 1.0}),
         "diverged",
         [("compile.loss_weights", "[1, 0.5]", "[0.5, 1]")],
+    ),
+    "weights of the samples of both heads": Row(WEIGHTED.format(other="v"), WEIGHTED_KERAS.format(other="v")),
+    "weights of the samples of each head": Row(WEIGHTED.format(other="w"), WEIGHTED_KERAS.format(other="w")),
+    "weights of the samples of each head, in a list": Row(WEIGHTED.format(other="w"), WEIGHTED_LIST),
+    "weights of the samples of one head": Row(
+        WEIGHTED.format(other="torch.ones(1)"), WEIGHTED_KERAS.format(other="np.ones(64)")
+    ),
+    "weights of the samples of one head, of both": Row(
+        WEIGHTED.format(other="w"),
+        WEIGHTED_KERAS.format(other="v"),
+        "diverged",
+        [("module.wiring", "what is given", "what is given")],
     ),
     "a weight of a class, inverted": Row(
         _torch(

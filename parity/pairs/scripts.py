@@ -19,7 +19,7 @@ from parity.core.errors import BackendError, UsageError
 from parity.core.script import name_of
 from parity.pairs import script_counterparts, script_steps
 from parity.pairs.file import PairFile
-from parity.pairs.script_names import with_names
+from parity.pairs.script_names import first_alike, with_names
 from parity.pairs.script_parts import outputs_by_shape, with_columns
 from parity.pairs.script_records import (
     BATCH,
@@ -33,6 +33,7 @@ from parity.pairs.script_records import (
     Trained,
     names_of_calls,
     names_of_steps,
+    of_stem,
     write,
 )
 from parity.pairs.script_steps import Steps, described
@@ -141,7 +142,7 @@ def _of_calls(file: PairFile, torch: Ran, keras: Ran | None, folder: Path) -> Pa
     left_out = (BATCH, FIRST, GIVEN, *(f"{name}@" for name in (*states, *(trained.of_beside if beside else ()))))
     of_calls = {key: array for key, array in torch.arrays.items() if not key.startswith(left_out)}
     held = told or named
-    arrays, of_loss = with_names(pair, of_calls, keras.arrays if keras else {}, held)
+    arrays, of_loss = with_names(pair, of_calls, keras.arrays if keras else {}, held, trained.compared_with)
     arrays, unlike = _apart(arrays, trained)
     first = script_steps.first_step(arrays)
     inputs, outputs = {name: described(array) for name, array in first.items()}, pair.outputs
@@ -204,8 +205,7 @@ def _by_targets(torch: Trained, keras: Ran, held: Mapping[str, str]) -> dict[str
 
     `held`: PyTorch's arrays by Keras's inputs and targets.
     """
-    numbers = dict(zip((name for name in torch.labels if name.startswith(OF_LOSS)), torch.compared, strict=False))
-    targets = [numbers.get(held.get(name, "")) for name in keras.arrays if name.partition(".")[0] == TARGET]
+    targets = [torch.compared_with.get(held.get(name, "")) for name in of_stem(TARGET, keras.arrays)]
     ours, theirs = list(torch.outputs), keras.trained.targets
     if not len(targets) == len(theirs) == len(ours) or set(targets) != set(range(len(ours))):
         return {}
@@ -265,14 +265,16 @@ def _with_keras(
 
     Raises UsageError if Keras's fit takes a target, or weights, that PyTorch's loss does not.
     """
-    for name in pair.loss_inputs:
+    weights = of_stem(SAMPLE_WEIGHT, keras.arrays)
+    weighing = {name for name in first_alike(weights).values() if len(weights) == 1 or (weights[name] != 1).any()}
+    for name in (TARGET, *weighing):
         if name in keras.arrays and name not in torch:
             what = "a target" if name == TARGET else "weights of the samples"
             raise UsageError(
                 f"{name_of(pair.keras)} gives {what} to fit, and the loss of {name_of(pair.torch)} takes no such "
                 "tensor beside what its model returns; expected scripts that train on the same batches"
             )
-    given = [name for name in torch if name.partition(".")[0] != TARGET and name != SAMPLE_WEIGHT]
+    given = [name for name in torch if name.partition(".")[0] not in (TARGET, SAMPLE_WEIGHT)]
     by_data = {held[name]: name for name in keras.trained.inputs if name in held}
     arrays = {name: torch[name] for name in given}
     theirs = by_data or script_counterparts.counterparts(pair, arrays, keras.trained.inputs, keras.arrays)

@@ -46,7 +46,7 @@ class Batch(NamedTuple):
     inputs: dict[str, tf.Tensor]
     target: tf.Tensor
     canonical: tf.Tensor
-    sample_weight: tf.Tensor | None
+    sample_weight: Any  # a tensor, or those of several outputs
     further_targets: dict[str, tf.Tensor]
 
 
@@ -162,7 +162,10 @@ class Training:
         if by_class := given or {}:
             of_classes = data_adapter_utils.class_weight_to_sample_weights(target, by_class)
             weight = of_classes if weight is None else weight * of_classes
-        weight = None if weight is None else build.tensor(weight)
+        if self._fit and keras.tree.is_nested(self._fit.sample_weight):  # of each output
+            own = {} if weight is None else {SAMPLE_WEIGHT: weight}
+            weight = self._fit.weight(own | further, len(next(iter(inputs.values()))))
+        weight = None if weight is None else keras.tree.map_structure(build.tensor, weight)
         return Batch(inputs, target, build.tensor(array), weight, build.tensors(self.pair, further))
 
     def step(self, number: int, record: Callable[[Step], None] = lambda _: None) -> None:
