@@ -78,21 +78,22 @@ def _joined(file: PairFile, folder: Path, has_keras: bool) -> PairFile:
         shared = {name: described(torch.arrays[f"{name}@0"]) for name in names_of_calls(torch.arrays)}
     else:
         made = script_steps.steps(torch.trained.fetched, torch.arrays, keras.trained.fetched, keras.arrays)
-        shared = _shared_inputs(file.pair, torch, keras) if keras.trained.is_loop else None
+        shared = _shared_inputs(file.pair, torch, keras) if keras.trained.is_loop or keras.trained.epoch == 1 else None
     if keras and made and (made.are_made or made.are_alike):
         return _of_batches(file, made, torch, keras.trained, folder)
     of_loss = [each for key, each in torch.arrays.items() if key.startswith(OF_LOSS) and key.endswith("@0")]
     has_mask, is_held = any(each.dtype == bool for each in of_loss), keras is not None and keras.trained.is_held
     # Which of several is which in the loop is not told, nor which the mask or the target is.
-    if shared and of_loss and (len(of_loss) > 1 or has_mask or is_held):
+    is_fit = keras is not None and not keras.trained.is_loop
+    if shared and of_loss and not is_fit and (len(of_loss) > 1 or has_mask or is_held):
         return _of_own_data(file, shared, torch, keras, folder)
     try:
         return _of_calls(file, torch, keras, folder)
     except UsageError:
+        if keras and made and (is_fit or not shared):
+            return _of_batches(file, made, torch, keras.trained, folder)
         if keras and shared:
             return _of_own_data(file, shared, torch, keras, folder)
-        if keras and made:
-            return _of_batches(file, made, torch, keras.trained, folder)
         raise
 
 
@@ -214,20 +215,26 @@ def _by_targets(torch: Trained, keras: Ran, held: Mapping[str, str]) -> dict[str
 
 
 def _shared_inputs(pair: Pair, torch: Ran, keras: Ran) -> dict[str, PairInput] | None:
-    """Return the inputs of two loops whose models are given the same in the first two steps; None if they are not."""
-    inputs = {}
+    """Return the inputs of two scripts whose models are given the same in the first two steps; None if they are not.
+
+    Of a fit each of whose epochs is one batch, as of a whole graph, an input that is the same tells that the samples
+    are: it is given PyTorch's others.
+    """
+    inputs, are_same, is_loop = dict[str, PairInput](), list[bool](), keras.trained.is_loop
     first = {name: torch.arrays[f"{name}@0"] for name in names_of_calls(torch.arrays)}
     try:
         for name, theirs in script_counterparts.counterparts(pair, first, keras.trained.inputs, keras.arrays).items():
             layout = script_steps.layout_of(pair, name, first[name], keras.arrays[theirs])
             for step, key in enumerate((theirs, f"{theirs}@1")):
                 given = torch.arrays.get(f"{name}@{step}", np.zeros(0))
-                if not np.array_equal(rearrange(given, layout) if layout else given, keras.arrays.get(key, given)):
-                    return None
-            inputs[name] = replace(described(first[name]), keras_layout=layout)
+                given = rearrange(given, layout) if layout else given
+                are_same.append(np.array_equal(given, keras.arrays.get(key if is_loop else theirs, given)))
+            named = "" if is_loop or theirs.isdigit() else theirs
+            inputs[name] = replace(described(first[name]), keras=named, keras_layout=layout)
     except UsageError:
         return None
-    return inputs
+    is_same = any(map(all, zip(are_same[::2], are_same[1::2], strict=True)))
+    return inputs if all(are_same) or (is_same and not is_loop) else None
 
 
 def _of_own_data(file: PairFile, inputs: dict[str, PairInput], torch: Ran, keras: Ran | None, folder: Path) -> PairFile:
