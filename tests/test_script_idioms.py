@@ -619,6 +619,32 @@ for epoch in range(5):
 """
 )
 
+# With a sparse matrix and the numbers of nodes, where Keras's fit has a weight of each node.
+CHOSEN = (
+    GRAPH.replace(
+        "edges @ self.second(torch.tanh(edges @ self.first(x)))",
+        "torch.sparse.mm(edges, self.second(torch.tanh(torch.sparse.mm(edges, self.first(x)))))",
+    )
+    .replace("(x, edges)[train], y[train]", "(x, edges)[chosen], y[chosen]")
+    .replace("(x, edges, y, train))", "(x, edges, y, train))\nedges, chosen = edges.{sparse}(), train.nonzero()[:, 0]")
+)
+CHOSEN_KERAS = (
+    NODES
+    + """
+class Net(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = layers.Dense(8), layers.Dense(3)
+    def call(self, given):
+        x, edges = given
+        return ops.matmul(edges, self.second(ops.tanh(ops.matmul(edges, self.first(x)))))
+net = Net()
+net.compile(keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True{reduction}))
+net.fit([x, {edges}], y, sample_weight=train.astype("float32"), batch_size=30, shuffle=False, epochs=5, verbose=0)
+"""
+)
+BY_WEIGHTS = ", reduction='mean_with_sample_weight'"
+
 # Two translators and two judges, of whom Keras's code calls the other ones first, and whose batches two loaders give.
 DOMAINS = """
 def net(size):
@@ -1193,6 +1219,18 @@ ROWS = {
     "a graph": Row(GRAPH, GRAPH_KERAS.format(mask="train")),
     "a graph, trained on the other nodes": Row(
         GRAPH, GRAPH_KERAS.format(mask="~train"), "diverged", [("unknown", None, None)]
+    ),
+    "a sparse graph": Row(CHOSEN.format(sparse="to_sparse"), CHOSEN_KERAS.format(edges="edges", reduction=BY_WEIGHTS)),
+    "a sparse graph by its rows, with other edges": Row(
+        CHOSEN.format(sparse="to_sparse_csr"),
+        CHOSEN_KERAS.format(edges="edges * np.eye(30)", reduction=BY_WEIGHTS),
+        findings=["script.data"],
+    ),
+    "a sparse graph, a mean over all nodes": Row(
+        CHOSEN.format(sparse="to_sparse"),
+        CHOSEN_KERAS.format(edges="edges", reduction=""),
+        "diverged",
+        [("sparse_categorical_crossentropy.reduction", "mean_with_sample_weight", "sum_over_batch_size")],
     ),
     "terms": Row(TERMS, TERMS_KERAS),
     "two backward passes": Row(TWICE, TWICE_KERAS.format(share=0.5)),
