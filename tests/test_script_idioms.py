@@ -938,6 +938,30 @@ net = Net()
 net.compile(keras.optimizers.SGD(0.1), nll)
 net.fit(rng.normal(size=(64, 10)), rng.normal(size=(64, 1)), batch_size=32, verbose=0)
 """
+DISTRIBUTED = (
+    PARTED.replace(
+        "return self.mean(h), F.softplus(self.spread(h)) + 0.1",
+        "return D.Independent(D.Normal(self.mean(h), F.softplus(self.spread(h)) + 0.1), 1)",
+    )
+    .replace("mean, spread = net(x)", "p = net(x)")
+    .replace("F.gaussian_nll_loss(mean, y, spread ** 2)", "-p.log_prob(y).mean()")
+    .replace("class Net", "import torch.distributions as D\nclass Net")
+)
+DISTRIBUTED_KERAS = (
+    PARTED_KERAS[: PARTED_KERAS.index("def nll")]
+    .replace("ops.concatenate([self.mean(h)", "(self.mean(h)")
+    .replace(" + {least}], axis=-1)", " + 0.1)")
+    + """
+net, opt = Net(), keras.optimizers.SGD(0.1)
+data = tf.data.Dataset.from_tensor_slices((rng.normal(size=(64, 10)), rng.normal(size=(64, 1)))).batch(32)
+for x, y in data.repeat(4):
+    with tf.GradientTape() as tape:
+        mean, spread = net(x)
+        z = (tf.cast(y, mean.dtype) - mean) / spread
+        loss = tf.reduce_mean(tf.math.log(spread) + 0.5 * z**2 + {constant})
+    opt.apply(tape.gradient(loss, net.trainable_variables), net.trainable_variables)
+"""
+)
 # Keras runs a functional model's layers by their depth: the small level's head comes first.
 PYRAMID = (
     """
@@ -1288,6 +1312,13 @@ ROWS = {
     "two outputs in one": Row(PARTED, PARTED_KERAS.format(least=0.1)),
     "two outputs in one, of another least": Row(
         PARTED, PARTED_KERAS.format(least=0.2), "diverged", [("code.constant", 0.1, 0.2)]
+    ),
+    "a distribution": Row(DISTRIBUTED, DISTRIBUTED_KERAS.format(constant="np.log(2 * np.pi) / 2")),
+    "a distribution without its constant": Row(
+        DISTRIBUTED,
+        DISTRIBUTED_KERAS.format(constant="0.0"),
+        "diverged",
+        [("code.function", "- 0.9189385332046727", "left out")],
     ),
     "weights of two heads": Row(HEADS, HEADS_KERAS.format(weights={"one": 1.0, "other": 0.5})),
     "weights of two heads, exchanged": Row(
