@@ -1118,6 +1118,147 @@ net = Net()
 net.compile(keras.optimizers.SGD(0.1), "mse")
 net.fit(rng.normal(size=(64, 6, 8)), rng.normal(size=(64, 1)), batch_size=32, verbose=0)
 """
+# A decoder that is called by itself, and is taught the words that it shall say.
+TAUGHT = """
+class Decoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.gru, self.head = nn.Embedding(9, 6), nn.GRU(6, 8, batch_first=True), nn.Linear(8, 9)
+    def forward(self, state, said):
+        begun = F.pad(said[:, :-1], (1, 0))
+        out, state = self.gru(self.words(begun), state)
+        return self.head(out), state
+class Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.gru = nn.Embedding(9, 6), nn.GRU(6, 8, batch_first=True)
+    def forward(self, heard):
+        return self.gru(self.words(heard))[1]
+encoder, decoder = Encoder(), Decoder()
+opts = [torch.optim.SGD(each.parameters(), lr=0.1) for each in (encoder, decoder)]
+data = TensorDataset(torch.randint(1, 9, (64, 5)), torch.randint(1, 9, (64, 5)))
+for heard, said in DataLoader(data, batch_size=16, shuffle=True):
+    out, _ = decoder(encoder(heard), said)
+    loss = F.cross_entropy(out.reshape(-1, 9), said.reshape(-1))
+    for opt in opts:
+        opt.zero_grad()
+    loss.backward()
+    for opt in opts:
+        opt.step()
+"""
+TAUGHT_KERAS = """
+class Net(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.heard, self.encoder = layers.Embedding(9, 6), layers.GRU(8, return_state=True)
+        self.said, self.decoder = layers.Embedding(9, 6), layers.GRU(8, return_sequences=True)
+        self.head = layers.Dense(9)
+    def call(self, given):
+        heard, said = given
+        _, state = self.encoder(self.heard(heard))
+        begun = {begun}
+        return self.head(self.decoder(self.said(begun), initial_state=state))
+heard, said = (rng.integers(1, 9, size=(64, 5)) for _ in range(2))
+net, opt = Net(), keras.optimizers.SGD(0.1)
+loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+@tf.function
+def train(heard, said):
+    with tf.GradientTape() as tape:
+        loss = loss_of(said, net((heard, said), training=True))
+    opt.apply_gradients(zip(tape.gradient(loss, net.trainable_variables), net.trainable_variables))
+for pair in tf.data.Dataset.from_tensor_slices((heard, said)).shuffle(64).batch(16):
+    train(*pair)
+"""
+BEGUN = "tf.pad(said[:, :-1], ((0, 0), (1, 0)))"
+
+# A mean over words, of which a mask leaves out the padding.
+AVERAGED = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.head = nn.Embedding(30, 8, padding_idx=0), nn.Linear(8, 3)
+    def forward(self, ids):
+        x, kept = torch.tanh(self.words(ids)), (ids > 0).unsqueeze(-1)
+        return self.head({mean})
+net = Net()
+ids = torch.randint(1, 30, (64, 7)) * (torch.arange(7) < torch.randint(3, 8, (64, 1)))
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for ids, y in DataLoader(TensorDataset(ids, torch.randint(3, (64,))), batch_size=16):
+    loss = F.cross_entropy(net(ids), y)
+    opt.zero_grad(); loss.backward(); opt.step()
+"""
+AVERAGED_KERAS = """
+net = keras.Sequential([
+    keras.Input((7,), dtype="int64"), layers.Embedding(30, 8, mask_zero=True), layers.Activation("tanh"),
+    layers.GlobalAveragePooling1D(), layers.Dense(3)])
+ids = rng.integers(1, 30, (64, 7)) * (np.arange(7) < rng.integers(3, 8, (64, 1)))
+net.compile(keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+net.fit(ids, rng.integers(3, size=64), batch_size=16, verbose=0)
+"""
+OF_KEPT = "(x * kept).sum(1) / kept.sum(1)"
+
+# The distance of two, which one side's model returns, and the other's loss makes; its dataset draws numbers.
+DISTANCE = """
+class Pairs(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(10, 8), nn.Tanh(), nn.Linear(8, 4))
+    def forward(self, a, b):
+        return self.net(a), self.net(b)
+pairs = Pairs()
+data = TensorDataset(torch.randn(64, 10), torch.randn(64, 10), (torch.rand(64) < 0.5).float())
+opt = torch.optim.SGD(pairs.parameters(), lr=0.1)
+for epoch in range(2):
+    for a, b, differ in DataLoader(data, batch_size=16):
+        one, other = pairs(a, b)
+        apart = (one - other).pow(2).sum(1)
+        loss = ((1 - differ) * apart + differ * F.relu(2 - apart)).mean()
+        opt.zero_grad(); loss.backward(); opt.step()
+"""
+DISTANCE_KERAS = """
+net = keras.Sequential([keras.Input((10,)), layers.Dense(8, activation="tanh"), layers.Dense(4)])
+a, b = keras.Input((10,)), keras.Input((10,))
+apart = layers.Lambda(lambda both: ops.sum((both[0] - both[1]) ** 2, axis=1, keepdims=True))([net(a), net(b)])
+pairs = keras.Model([a, b], apart)
+def contrastive(differ, apart):
+    return ops.mean((1 - differ) * apart + differ * ops.relu({least} - apart))
+one, other = (rng.normal(size=(64, 10)).astype("float32") for _ in range(2))
+differ = (rng.random((64, 1)) < 0.5).astype("float32")
+pairs.compile(keras.optimizers.SGD(0.1), contrastive)
+def noisy(both, differ):
+    return (both[0] * tf.random.gamma([], 900.0) / 900.0, both[1] + tf.random.normal([], 0.0, 0.01)), differ
+pairs.fit(tf.data.Dataset.from_tensor_slices(((one, other), differ)).batch(16).map(noisy), epochs=2, verbose=0)
+"""
+
+# A penalty of what a batch looks up, for which a method of the model calls a part of it once more.
+LOOKED_UP = """
+class Scores(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.users, self.items = nn.Embedding(20, 4), nn.Embedding(30, 4)
+    def forward(self, users, items):
+        return (self.users(users) * self.items(items)).sum(1)
+    def penalty(self, users):
+        return self.users(users).pow(2).mean()
+net = Scores()
+data = TensorDataset(torch.randint(20, (64,)), torch.randint(30, (64,)), torch.randn(64))
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for users, items, y in DataLoader(data, batch_size=16):
+    loss = F.mse_loss(net(users, items), y) + 0.1 * net.penalty(users)
+    opt.zero_grad(); loss.backward(); opt.step()
+"""
+LOOKED_UP_KERAS = """
+users, items = keras.Input((), dtype="int64"), keras.Input((), dtype="int64")
+of_users, of_items = layers.Embedding(20, 4), layers.Embedding(30, 4)
+net = keras.Model([users, items], ops.sum(of_users(users) * of_items(items), axis=1))
+opt = keras.optimizers.SGD(0.1)
+data = rng.integers(20, size=64), rng.integers(30, size=64), rng.normal(size=64).astype("float32")
+for u, i, y in tf.data.Dataset.from_tensor_slices(data).batch(16):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean((net([u, i]) - y) ** 2) + 0.1 * tf.reduce_mean({penalty} ** 2)
+    opt.apply(tape.gradient(loss, net.trainable_variables), net.trainable_variables)
+"""
+
 ROWS = {
     "norms frozen": Row(FROZEN + PLAIN, FROZEN_KERAS.format(training=False)),
     "norms frozen in torch alone": Row(
@@ -1456,6 +1597,51 @@ ROWS = {
     "queries that do not count": Row(
         KEYS, KEYS_KERAS.format(axes=":, :, None"), "diverged", [("mask.axis", "along the other axis", "as given")]
     ),
+    "a decoder that is taught": Row(TAUGHT, TAUGHT_KERAS.format(begun=BEGUN)),
+    "a decoder that is taught, one word ahead": Row(
+        TAUGHT, TAUGHT_KERAS.format(begun="said"), "diverged", [("code.variable", "`begun`", "`said`")]
+    ),
+    "a decoder that is taught, and not given a state": Row(
+        TAUGHT,
+        TAUGHT_KERAS.format(begun=BEGUN).replace(", initial_state=state", ""),
+        "diverged",
+        [("state.missing", "as given", "left out")],
+    ),
+    "a decoder that is taught, and not given a state in torch": Row(
+        TAUGHT.replace("self.words(begun), state)", "self.words(begun))"),
+        TAUGHT_KERAS.format(begun=BEGUN),
+        "diverged",
+        [("state.missing", "left out", "as given")],
+    ),
+    "a decoder that is taught, whose encoder adds up gradients": Row(
+        TAUGHT.replace("for opt in opts:\n        opt.zero_grad()", "opts[1].zero_grad()"),
+        TAUGHT_KERAS.format(begun=BEGUN),
+        "diverged",
+        [("gradient.kept", "as on the other side", "without that of the step before")],
+    ),
+    "classes that are mixed": Row(
+        _torch(loss="F.cross_entropy(net(x), y)", targets="torch.randint(3, ({samples},))").replace("16, 1)", "16, 3)"),
+        _fit(loss="keras.losses.CategoricalCrossentropy(from_logits=True)")
+        .replace("layers.Dense(1)", "layers.Dense(3)")
+        .replace("rng.normal(size=(64, 1))", "rng.dirichlet([1.0] * 3, 64)"),
+        "error",
+        reason="k.py gives fit rows that are mixed of several;",
+    ),
+    "a mean of what is no padding": Row(AVERAGED.format(mean=OF_KEPT), AVERAGED_KERAS),
+    "a mean of padding too": Row(
+        AVERAGED.format(mean="x.mean(1)"), AVERAGED_KERAS, "diverged", [("mask.missing", "left out", "as given")]
+    ),
+    "a distance in the loss": Row(DISTANCE, DISTANCE_KERAS.format(least=2)),
+    "a distance in the loss, of another least": Row(
+        DISTANCE, DISTANCE_KERAS.format(least=1), "diverged", [("code.constant", 2, 1)]
+    ),
+    "a penalty of what is looked up": Row(LOOKED_UP, LOOKED_UP_KERAS.format(penalty="of_users(u)")),
+    "a penalty of what is looked up, of the items": Row(
+        LOOKED_UP,
+        LOOKED_UP_KERAS.format(penalty="of_items(i)"),
+        "diverged",
+        [("module.wiring", "what `embedding` at t.py:15 makes", "what `GatherV2` at k.py:13 makes")],
+    ),
     "a cell": Row(CELL, CELL_KERAS.format(given="mixed, [h]")),
     "what a cell is given, exchanged": Row(
         CELL,
@@ -1481,7 +1667,11 @@ def test_what_is_told_of_two_scripts(row: Row, backends: list[Backend], tmp_path
     accepted = f'[[expect]]\ncause = "{row.accepted}"\nwhere = "*"\nreason = "known"\n' if row.accepted else ""
     (tmp_path / "pair.toml").write_text('[pair]\ntorch = "t.py"\nkeras = "k.py"\n' + accepted)
     result = compared(files.load(tmp_path / "pair.toml"), backends, tmp_path / "traces")
-    told = [(cause.id, cause.torch, cause.keras) for cause in result.causes]
+    told = [(cause.id, *(_without(tmp_path, each) for each in (cause.torch, cause.keras))) for cause in result.causes]
     assert (result.verdict, told) == (row.verdict, list(row.causes)), result.reason
     assert [finding.id for finding in result.findings] == list(row.findings)
     assert row.reason in result.reason
+
+
+def _without(folder: Path, value: Any) -> Any:
+    return value.replace(f"{folder}/", "") if isinstance(value, str) else value

@@ -11,6 +11,8 @@ from parity.core.script import name_of
 from parity.core.wording import count
 from parity.pairs.script_records import IGNORED, OF_LOSS, Batches, of_stem
 
+ROUNDED = 1e-5  # how far from 1 the sum of some probabilities of float32 may be
+
 
 def with_names(
     pair: Pair, torch: Batches, keras: Batches, held: Mapping[str, str], compared: Mapping[str, int | None]
@@ -51,6 +53,11 @@ def with_names(
     of_weights = _names_of_weights(weights, names, of_stem(SAMPLE_WEIGHT, keras), compared)
     if len(of_weights) < len(weights) or is_unknown or is_missing:
         raise _unmatched(pair, taken, len(targets), is_unknown)
+    if any(taken[own].dtype.kind in "iu" and _are_mixed(targets.get(name)) for own, name in names.items()):
+        raise UsageError(
+            f"{name_of(pair.torch)}: its loss takes the ids of classes, and {name_of(pair.keras)} gives fit rows that are "
+            "mixed of several; expected ids on both sides, or rows on both, that are mixed or smoothed alike"
+        )
     names |= {own: name for name, own in of_weights.items()}
     renamed = dict(_renamed(torch, names, firsts))
     if SAMPLE_WEIGHT in keras and f"{SAMPLE_WEIGHT}@0" not in renamed:
@@ -114,6 +121,14 @@ def _weights_of_counted(torch: Batches, keras: Array) -> dict[str, Array]:
 def counted(target: Array, weights: Array | None) -> Array:
     """Return a target with 0 where the weights leave out what PyTorch's loss ignores: Keras's takes no such id."""
     return target if weights is None else np.where(target == IGNORED, 0, target)
+
+
+def _are_mixed(target: Array | None) -> bool:
+    """Return whether a target has rows of probabilities that are not all of one class."""
+    if target is None or target.dtype.kind != "f" or target.ndim < 2:
+        return False
+    are_shares = bool((target >= 0).all()) and np.allclose(target.sum(-1), 1, rtol=0, atol=ROUNDED)
+    return are_shares and bool((target.max(-1) < 1 - ROUNDED).any())
 
 
 def _unlike(torch: Array, samples: int, keras: Array) -> int:

@@ -38,11 +38,6 @@ class Together(nn.Module):
         return tree_leaves([module(**inputs[name]) for name, module in self.named_children()])
 
 
-def parts_of(model: nn.Module) -> list[nn.Module]:
-    """Return the models that are trained as one, or that one itself."""
-    return list(model.children()) if isinstance(model, Together) else [model]
-
-
 class Chain(nn.Module):
     """Several modules as one; `first` is called first, and its arguments are those of the whole, with `further` ones.
 
@@ -100,6 +95,11 @@ class Chain(nn.Module):
 
     def _given(self, part: nn.Module, further: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
         return self._calls[part].given(further, tree_leaves(list(self._returned.values())))
+
+
+def parts_of(model: nn.Module) -> list[nn.Module]:
+    """Return the models that are trained as one, or that one itself."""
+    return list(model.children()) if isinstance(model, (Together, Chain)) else [model]
 
 
 class Links:

@@ -180,6 +180,8 @@ class Script(Run):
                 return self.within(call, self._stands_in.get(id(layer), layer), args, kwargs)
             with calls.unobserved():
                 return self.within(call, layer, args, kwargs)
+        if self._model is not None and layer is not self._first and layer in self._parts():
+            return self.within(call, self._stands_in.get(id(layer), layer), args, kwargs)
         self._called += 1
         early = self._early if self._early and self._called == self._early.call else None
         if not (self._tapes or self._model or early):
