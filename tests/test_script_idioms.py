@@ -962,6 +962,33 @@ for x, y in data.repeat(4):
     opt.apply(tape.gradient(loss, net.trainable_variables), net.trainable_variables)
 """
 )
+MIXTURE = """
+import torch.distributions as D
+data = TensorDataset(torch.randn(64, 10), torch.randn(64))
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.hidden = nn.Linear(10, 16)
+        self.logits, self.mu, self.log_sigma = nn.Linear(16, 3), nn.Linear(16, 3), nn.Linear(16, 3)
+    def forward(self, x):
+        h = torch.tanh(self.hidden(x))
+        each = D.Normal(self.mu(h), self.log_sigma(h).exp())
+        return D.MixtureSameFamily(D.Categorical(logits=self.logits(h)), each)
+net = Net()
+""" + LOOP.format(loss="-net(x).log_prob(y).mean()", end="pass")
+MIXTURE_KERAS = """
+x = keras.Input((10,))
+h = layers.Dense(16, activation="tanh")(x)
+parts = [layers.Dense(3, name=name)(h) for name in ("mus", "log_sigmas", "pi")]
+net = keras.Model(x, layers.Concatenate()(parts))
+def nll(y, parts):
+    mus, log_sigmas, logits = tf.split(parts, 3, axis=-1)
+    z = (tf.reshape(y, (-1, 1)) - mus) * tf.exp(-log_sigmas)
+    each = -0.5 * z**2 - log_sigmas - 0.5 * np.log(2 * np.pi)
+    return -tf.reduce_logsumexp({weights} + each, axis=-1)
+net.compile(keras.optimizers.SGD(0.1), nll)
+net.fit(rng.normal(size=(64, 10)), rng.normal(size=64), batch_size=32, epochs=4, verbose=0)
+"""
 # Keras runs a functional model's layers by their depth: the small level's head comes first.
 PYRAMID = (
     """
@@ -1460,6 +1487,13 @@ ROWS = {
         DISTRIBUTED_KERAS.format(constant="0.0"),
         "diverged",
         [("code.function", "- 0.9189385332046727", "left out")],
+    ),
+    "a mixture": Row(MIXTURE, MIXTURE_KERAS.format(weights="tf.nn.log_softmax(logits)")),
+    "a mixture whose weights are not normalised": Row(
+        MIXTURE,
+        MIXTURE_KERAS.format(weights="logits"),
+        "diverged",
+        [("module.wiring", "`sub` at t.py:18, `log_softmax` at t.py:24 of it", "as it is")],
     ),
     "weights of two heads": Row(HEADS, HEADS_KERAS.format(weights={"one": 1.0, "other": 0.5})),
     "weights of two heads, exchanged": Row(
