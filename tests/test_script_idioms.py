@@ -620,6 +620,32 @@ for epoch in range(5):
 """
 )
 
+# With a sparse matrix and the numbers of nodes, where Keras's fit has a weight of each node.
+CHOSEN = (
+    GRAPH.replace(
+        "edges @ self.second(torch.tanh(edges @ self.first(x)))",
+        "torch.sparse.mm(edges, self.second(torch.tanh(torch.sparse.mm(edges, self.first(x)))))",
+    )
+    .replace("(x, edges)[train], y[train]", "(x, edges)[chosen], y[chosen]")
+    .replace("(x, edges, y, train))", "(x, edges, y, train))\nedges, chosen = edges.{sparse}(), train.nonzero()[:, 0]")
+)
+CHOSEN_KERAS = (
+    NODES
+    + """
+class Net(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = layers.Dense(8), layers.Dense(3)
+    def call(self, given):
+        x, edges = given
+        return ops.matmul(edges, self.second(ops.tanh(ops.matmul(edges, self.first(x)))))
+net = Net()
+net.compile(keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True{reduction}))
+net.fit([x, {edges}], y, sample_weight=train.astype("float32"), batch_size=30, shuffle=False, epochs=5, verbose=0)
+"""
+)
+BY_WEIGHTS = ", reduction='mean_with_sample_weight'"
+
 # Two translators and two judges, of whom Keras's code calls the other ones first, and whose batches two loaders give.
 DOMAINS = """
 def net(size):
@@ -850,6 +876,32 @@ net.compile(keras.optimizers.SGD(0.1), {{"one": "mse", "other": "mse"}}, loss_we
 net.fit(rng.normal(size=(64, 10)), {{"one": rng.normal(size=(64, 1)), "other": rng.normal(size=(64, 3))}},
         batch_size=32, verbose=0)
 """
+WEIGHTED = (
+    HEADS.replace("randn(64, 3))", "randn(64, 3), torch.rand(64), torch.rand(64))")
+    .replace("for x, y, z in", "for x, y, z, v, w in")
+    .replace(
+        "F.mse_loss(one, y) + 0.5 * F.mse_loss(other, z)",
+        "0.5 * ({other} * ((other - z) ** 2).mean(1)).mean() + (v * ((one - y) ** 2).mean(1)).mean()",
+    )
+)
+WEIGHTED_KERAS = """
+x = keras.Input((10,))
+h = layers.Dense(16, activation="tanh")(x)
+net = keras.Model(x, {{"one": layers.Dense(1)(h), "other": layers.Dense(3)(h)}})
+net.compile(keras.optimizers.SGD(0.1), {{"one": "mse", "other": "mse"}}, loss_weights={{"one": 1.0, "other": 0.5}})
+v, w = rng.random(64), rng.random(64)
+net.fit(rng.normal(size=(64, 10)), {{"one": rng.normal(size=(64, 1)), "other": rng.normal(size=(64, 3))}},
+        sample_weight={{"one": v, "other": {other}}}, batch_size=32, verbose=0)
+"""
+WEIGHTED_LIST = """
+x = keras.Input((10,))
+h = layers.Dense(16, activation="tanh")(x)
+net = keras.Model(x, [layers.Dense(1)(h), layers.Dense(3)(h)])
+net.compile(keras.optimizers.SGD(0.1), ["mse", "mse"], loss_weights=[1.0, 0.5])
+v, w = rng.random(64), rng.random(64)
+net.fit(rng.normal(size=(64, 10)), [rng.normal(size=(64, 1)), rng.normal(size=(64, 3))], sample_weight=[v, w],
+        batch_size=32, verbose=0)
+"""
 CLASSES_OF_TWO = "(torch.rand({samples}, 1) < 0.4).float()"
 OF_BOTH = "(F.softplus(-(z := net(x))) * y * 0.25 + F.softplus(z) * (1 - y) * 0.75).mean()"
 
@@ -886,6 +938,57 @@ def nll(y, parts):
 net = Net()
 net.compile(keras.optimizers.SGD(0.1), nll)
 net.fit(rng.normal(size=(64, 10)), rng.normal(size=(64, 1)), batch_size=32, verbose=0)
+"""
+DISTRIBUTED = (
+    PARTED.replace(
+        "return self.mean(h), F.softplus(self.spread(h)) + 0.1",
+        "return D.Independent(D.Normal(self.mean(h), F.softplus(self.spread(h)) + 0.1), 1)",
+    )
+    .replace("mean, spread = net(x)", "p = net(x)")
+    .replace("F.gaussian_nll_loss(mean, y, spread ** 2)", "-p.log_prob(y).mean()")
+    .replace("class Net", "import torch.distributions as D\nclass Net")
+)
+DISTRIBUTED_KERAS = (
+    PARTED_KERAS[: PARTED_KERAS.index("def nll")]
+    .replace("ops.concatenate([self.mean(h)", "(self.mean(h)")
+    .replace(" + {least}], axis=-1)", " + 0.1)")
+    + """
+net, opt = Net(), keras.optimizers.SGD(0.1)
+data = tf.data.Dataset.from_tensor_slices((rng.normal(size=(64, 10)), rng.normal(size=(64, 1)))).batch(32)
+for x, y in data.repeat(4):
+    with tf.GradientTape() as tape:
+        mean, spread = net(x)
+        z = (tf.cast(y, mean.dtype) - mean) / spread
+        loss = tf.reduce_mean(tf.math.log(spread) + 0.5 * z**2 + {constant})
+    opt.apply(tape.gradient(loss, net.trainable_variables), net.trainable_variables)
+"""
+)
+MIXTURE = """
+import torch.distributions as D
+data = TensorDataset(torch.randn(64, 10), torch.randn(64))
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.hidden = nn.Linear(10, 16)
+        self.logits, self.mu, self.log_sigma = nn.Linear(16, 3), nn.Linear(16, 3), nn.Linear(16, 3)
+    def forward(self, x):
+        h = torch.tanh(self.hidden(x))
+        each = D.Normal(self.mu(h), self.log_sigma(h).exp())
+        return D.MixtureSameFamily(D.Categorical(logits=self.logits(h)), each)
+net = Net()
+""" + LOOP.format(loss="-net(x).log_prob(y).mean()", end="pass")
+MIXTURE_KERAS = """
+x = keras.Input((10,))
+h = layers.Dense(16, activation="tanh")(x)
+parts = [layers.Dense(3, name=name)(h) for name in ("mus", "log_sigmas", "pi")]
+net = keras.Model(x, layers.Concatenate()(parts))
+def nll(y, parts):
+    mus, log_sigmas, logits = tf.split(parts, 3, axis=-1)
+    z = (tf.reshape(y, (-1, 1)) - mus) * tf.exp(-log_sigmas)
+    each = -0.5 * z**2 - log_sigmas - 0.5 * np.log(2 * np.pi)
+    return -tf.reduce_logsumexp({weights} + each, axis=-1)
+net.compile(keras.optimizers.SGD(0.1), nll)
+net.fit(rng.normal(size=(64, 10)), rng.normal(size=64), batch_size=32, epochs=4, verbose=0)
 """
 # Keras runs a functional model's layers by their depth: the small level's head comes first.
 PYRAMID = (
@@ -1335,6 +1438,18 @@ ROWS = {
     "a graph, trained on the other nodes": Row(
         GRAPH, GRAPH_KERAS.format(mask="~train"), "diverged", [("unknown", None, None)]
     ),
+    "a sparse graph": Row(CHOSEN.format(sparse="to_sparse"), CHOSEN_KERAS.format(edges="edges", reduction=BY_WEIGHTS)),
+    "a sparse graph by its rows, with other edges": Row(
+        CHOSEN.format(sparse="to_sparse_csr"),
+        CHOSEN_KERAS.format(edges="edges * np.eye(30)", reduction=BY_WEIGHTS),
+        findings=["script.data"],
+    ),
+    "a sparse graph, a mean over all nodes": Row(
+        CHOSEN.format(sparse="to_sparse"),
+        CHOSEN_KERAS.format(edges="edges", reduction=""),
+        "diverged",
+        [("sparse_categorical_crossentropy.reduction", "mean_with_sample_weight", "sum_over_batch_size")],
+    ),
     "terms": Row(TERMS, TERMS_KERAS),
     "two backward passes": Row(TWICE, TWICE_KERAS.format(share=0.5)),
     "two backward passes, one of another share": Row(
@@ -1392,12 +1507,38 @@ ROWS = {
     "two outputs in one, of another least": Row(
         PARTED, PARTED_KERAS.format(least=0.2), "diverged", [("code.constant", 0.1, 0.2)]
     ),
+    "a distribution": Row(DISTRIBUTED, DISTRIBUTED_KERAS.format(constant="np.log(2 * np.pi) / 2")),
+    "a distribution without its constant": Row(
+        DISTRIBUTED,
+        DISTRIBUTED_KERAS.format(constant="0.0"),
+        "diverged",
+        [("code.function", "- 0.9189385332046727", "left out")],
+    ),
+    "a mixture": Row(MIXTURE, MIXTURE_KERAS.format(weights="tf.nn.log_softmax(logits)")),
+    "a mixture whose weights are not normalised": Row(
+        MIXTURE,
+        MIXTURE_KERAS.format(weights="logits"),
+        "diverged",
+        [("module.wiring", "`sub` at t.py:18, `log_softmax` at t.py:24 of it", "as it is")],
+    ),
     "weights of two heads": Row(HEADS, HEADS_KERAS.format(weights={"one": 1.0, "other": 0.5})),
     "weights of two heads, exchanged": Row(
         HEADS,
         HEADS_KERAS.format(weights={"one": 0.5, "other": 1.0}),
         "diverged",
         [("compile.loss_weights", "[1, 0.5]", "[0.5, 1]")],
+    ),
+    "weights of the samples of both heads": Row(WEIGHTED.format(other="v"), WEIGHTED_KERAS.format(other="v")),
+    "weights of the samples of each head": Row(WEIGHTED.format(other="w"), WEIGHTED_KERAS.format(other="w")),
+    "weights of the samples of each head, in a list": Row(WEIGHTED.format(other="w"), WEIGHTED_LIST),
+    "weights of the samples of one head": Row(
+        WEIGHTED.format(other="torch.ones(1)"), WEIGHTED_KERAS.format(other="np.ones(64)")
+    ),
+    "weights of the samples of one head, of both": Row(
+        WEIGHTED.format(other="w"),
+        WEIGHTED_KERAS.format(other="v"),
+        "diverged",
+        [("module.wiring", "what is given", "what is given")],
     ),
     "a weight of a class, inverted": Row(
         _torch(

@@ -189,6 +189,11 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     keras_joined: int = 1
     apart: str = ""
 
+    @property
+    def compared_with(self) -> dict[str, int | None]:
+        """Return the number of the output that each tensor is compared with which PyTorch's loss takes, by name."""
+        return dict(zip((name for name in self.labels if name.startswith(OF_LOSS)), self.compared, strict=False))
+
 
 def write(folder: Path, trained: Trained, arrays: Mapping[str, Array], unlike: Mapping[str, Array] = {}) -> None:
     """Write what a script trains on into a folder, and a batch that is `unlike` that of each step, if there is one."""
@@ -210,6 +215,11 @@ def are_rows_of_ids(array: Array) -> bool:
     """Return whether an array holds rows with one number each that is not zero, as one-hot rows are."""
     is_row = array.dtype.kind == "f" and array.ndim > 1 and array.shape[-1] > 1
     return is_row and bool((np.count_nonzero(array, axis=-1) == 1).all())
+
+
+def of_stem(stem: str, arrays: Batches) -> dict[str, Array]:
+    """Return what a loss is given under a name, and under this with a number behind it."""
+    return {name: array for name, array in arrays.items() if name.partition(".")[0] == stem}
 
 
 def names_of_steps(keys: Iterable[str]) -> list[str]:

@@ -28,6 +28,7 @@ from parity.pairs.script_steps import FEWEST, are_of_other_scales, rows
 from parity.results import CaseResult, Cause, Finding
 
 DIGITS, TINY = 4, 1e-30  # by which samples are known, of numbers of such a scale at least
+ROUNDING = 2.0**-16  # of the largest value: more than what sums in float32 make in data
 BUILDING = ": build: "  # in the note of what was promoted before the model was called
 
 
@@ -42,6 +43,8 @@ def tell(result: CaseResult, file: PairFile, folder: Path) -> None:
     result.assumptions += _assumed(file.pair, trained, *arrays)
     result.causes = _with_lost(result.causes, trained, *arrays)
     apart = list(_data_apart(file.pair, trained, *arrays))
+    if trained.keeps_data and not port.is_loop:
+        apart += _inputs_apart(file.pair, *arrays)
     if not apart and trained.epoch and port.epoch and trained.epoch * trained.keras_joined != port.epoch:
         ours, theirs = name_of(file.pair.torch), name_of(file.pair.keras)
         message = f"an epoch of {ours} has {count(trained.epoch, 'batch')}, one of {theirs} {port.epoch}"
@@ -107,13 +110,13 @@ def other_targets(pair: Pair, inputs: Mapping[str, PairInput], torch: Batches, k
     A sample is known by what the model is given of it, to DIGITS of its scale, if no other of PyTorch's is alike.
     `torch`: the arrays of the steps, by the pair's names, and those of the dataset.
     """
-    names = [name for name in inputs if name.partition(".")[0] != TARGET and name != SAMPLE_WEIGHT]
+    names = [name for name in inputs if name.partition(".")[0] not in (TARGET, SAMPLE_WEIGHT)]
     theirs = {name: keras.get(inputs[name].keras or name, keras.get(str(at))) for at, name in enumerate(names)}
     theirs[TARGET] = keras.get(TARGET)
     sides: list[tuple[Floats, Floats]] = []
     for name, own in theirs.items():
         mine, layout = _first(torch, name), inputs[name].keras_layout if name in inputs else ""
-        if mine is None or own is None or mine[0].size != own[0].size:
+        if mine is None or own is None or not (mine.size and own.size) or mine[0].size != own[0].size:
             return ""
         sides.append((rows(rearrange(mine, layout) if layout else mine), rows(own)))
     *given, (target, their_target) = sides
@@ -145,11 +148,30 @@ def _first(torch: Batches, name: str) -> Array | None:
     return torch.get(FIRST + found[0].removeprefix(BATCH).removesuffix("@0")) if len(found) == 1 else None
 
 
+def _inputs_apart(pair: Pair, torch: Batches, keras: Batches) -> Iterator[Finding]:
+    """Yield which inputs have other values in two scripts that train on the same samples, beyond rounding in float32.
+
+    Both models are given PyTorch's, so that no result tells it.
+    """
+    ours, theirs = name_of(pair.torch), name_of(pair.keras)
+    for number, (name, given) in enumerate(pair.inputs.items()):
+        first = torch[f"{name}@0"]
+        first = rearrange(first, given.keras_layout) if given.keras_layout else first
+        values = np.asarray([first, keras.get(given.keras or name, keras.get(str(number), first))], np.float64)
+        if (apart := np.abs(values[0] - values[1]).max(initial=0)) > ROUNDING * np.abs(values).max(initial=0):
+            message = (
+                f"{theirs} gives {name} other values than {ours}, {apart:.3g} apart; both were given those of {ours}"
+            )
+            yield Finding(id="script.data", side="keras", where=theirs, message=message)
+
+
 def _not_run(pair: Pair, trained: Trained, port: Trained) -> Iterator[str]:
     """Yield what is not compared of two scripts; `trained`, `port`: what PyTorch's and Keras's were seen to do."""
     ours, theirs = name_of(pair.torch), name_of(pair.keras)
     before = "they take a batch" if trained.fetched else "the model"
-    if trained.keeps_data:
+    if trained.keeps_data and not port.is_loop:
+        yield f"the targets: {ours} and {theirs} have their own, of the same samples; both models were given {ours}'s"
+    elif trained.keeps_data:
         yield f"the batches: {ours} and {theirs} train on their own, which are the same in the first two steps"
     else:
         yield f"what the scripts do to their data and labels before {before}: both were given the batches of {ours}"

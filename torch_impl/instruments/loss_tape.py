@@ -8,11 +8,18 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from parity.runtime import returned
 from torch_impl.instruments import source
 from torch_impl.instruments.chain import Beside
 from torch_impl.instruments.noise import FUNCTIONS, GAMMAS
 
 Tensors = Sequence[torch.Tensor]
+
+
+def _returned(value: Any) -> list[Any]:
+    """Return the leaves of what a function returns, with what objects among them hold, such as distributions."""
+    leaves = tree_leaves(value)
+    return [*leaves, *(part.value for each in leaves for part in returned.leaves(each, torch.is_tensor))]
 
 
 class _Applied(NamedTuple):
@@ -138,7 +145,7 @@ class LossTape(TorchFunctionMode):
             return now.get(self._own.get(id(value), id(value)), value)
 
         for function, args, kwargs, result, line, is_module in self._applied:
-            leaves, taken = tree_leaves(result), tree_leaves((args, kwargs))
+            leaves, taken = _returned(result), tree_leaves((args, kwargs))
             if of_data:
                 has_gradient = any(isinstance(each, torch.Tensor) and each.requires_grad for each in leaves)
                 is_called = any(id(each) in now for each in taken) and not has_gradient
@@ -149,7 +156,7 @@ class LossTape(TorchFunctionMode):
                 args, kwargs = tree_map(current, (args, kwargs))
                 with source.standing_for(line):
                     again = function(*args, **kwargs)
-                now |= {id(each): new for each, new in zip(leaves, tree_leaves(again), strict=result is not None)}
+                now |= {id(each): new for each, new in zip(leaves, _returned(again), strict=result is not None)}
         return now
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
