@@ -116,7 +116,9 @@ def other_targets(pair: Pair, inputs: Mapping[str, PairInput], torch: Batches, k
     sides: list[tuple[Floats, Floats]] = []
     for name, own in theirs.items():
         mine, layout = _first(torch, name), inputs[name].keras_layout if name in inputs else ""
-        if mine is None or own is None or not (mine.size and own.size) or mine[0].size != own[0].size:
+        if mine is None or own is None or not (mine.ndim and own.ndim and mine.size and own.size):
+            return ""
+        if mine[0].size != own[0].size:
             return ""
         sides.append((rows(rearrange(mine, layout) if layout else mine), rows(own)))
     *given, (target, their_target) = sides

@@ -194,9 +194,7 @@ class Script(Run):
             with calls.unobserved():
                 return self._noted(call, layer, args, kwargs)
         if self._fetches.last and self._batch is None:
-            outputs = self._noted(call, layer, args, kwargs)
-            self.outputs = shapes_of(outputs, tf.is_tensor) if layer is self._first else self.outputs
-            return outputs
+            return self._noted(call, layer, args, kwargs)
         if layer is not self._first:
             if self._batch is not None and not self._chain:
                 names = f"{self._model.name} and {layer.name}"
@@ -207,13 +205,13 @@ class Script(Run):
             self.targets.begin_step(keras.tree.flatten(self._called_with(layer, args, kwargs).x))
             self._given = []
         args, kwargs = self._replaced(layer, args, kwargs)
-        outputs = self._noted(call, self._stands_in.get(id(layer), layer), args, kwargs)
-        self.outputs = shapes_of(outputs, tf.is_tensor)
-        return outputs
+        return self._noted(call, self._stands_in.get(id(layer), layer), args, kwargs)
 
     def _noted(self, call: Original, layer: Any, args: Any, kwargs: Any) -> Any:
         """Run a call, and note it if the script is seen for the first time."""
         outputs = self.within(call, layer, args, kwargs)
+        if layer is self._first and self._tapes:
+            self.outputs = shapes_of(outputs, tf.is_tensor)
         if self._batch is None:
             self._fetches.note(layer, (args, kwargs, outputs), bool(self._tapes), is_first=not self._backwards)
         return outputs
