@@ -1311,6 +1311,32 @@ for u, i, y in tf.data.Dataset.from_tensor_slices(data).batch(16):
         loss = tf.reduce_mean((net([u, i]) - y) ** 2) + 0.1 * tf.reduce_mean({penalty} ** 2)
     opt.apply(tape.gradient(loss, net.trainable_variables), net.trainable_variables)
 """
+# The mean is far from 0, so that float32 sums of it round in the digits that count.
+STANDARDIZED = (
+    """
+import numpy as np
+x = torch.tensor(np.random.default_rng(0).normal(300, 1, (2000, 10)).astype("float32"))
+data = TensorDataset(x, torch.randn(2000, 1))
+class Standardize(nn.Module):
+    def __init__(self, x):
+        super().__init__()
+        self.register_buffer("center", x.mean(0))
+        self.register_buffer("spread", x.std(0, unbiased=False))
+    def forward(self, x):
+        return (x - self.center) / self.spread
+net = nn.Sequential(Standardize({of}), nn.Linear(10, 16), nn.Tanh(), nn.Linear(16, 1))
+"""
+    + PLAIN
+)
+ADAPTED = """
+x, y = rng.normal(300, 1, (2000, 10)).astype("float32"), rng.normal(size=(2000, 1)).astype("float32")
+norm = layers.Normalization(axis={axis})
+norm.adapt(x)
+net = keras.Sequential([keras.Input((10,)), norm, layers.Dense(16, activation="tanh"), layers.Dense(1)])
+net.compile(keras.optimizers.SGD(0.1), "mse")
+net.fit(x, y, batch_size=32, epochs=4, verbose=0)
+"""
+
 
 ROWS = {
     "norms frozen": Row(FROZEN + PLAIN, FROZEN_KERAS.format(training=False)),
@@ -1652,6 +1678,16 @@ ROWS = {
             "nn.Unflatten(1, (2, 5)), nn.Conv1d(2, 4, 2, dilation=2), nn.Flatten(), nn.Linear(12, 1))",
         ),
         DILATED,
+    ),
+    "statistics of the data": Row(STANDARDIZED.format(of="x"), ADAPTED.format(axis=-1)),
+    "one mean of all features": Row(
+        STANDARDIZED.format(of="x"),
+        ADAPTED.format(axis=None),
+        "diverged",
+        [("normalization.axis", "one for each of 10 features", "one of all features")],
+    ),
+    "statistics of a part of the data": Row(
+        STANDARDIZED.format(of="x[:-1]"), ADAPTED.format(axis=-1), "diverged", [("unknown", None, None)] * 2
     ),
     "keys that do not count": Row(KEYS, KEYS_KERAS.format(axes=":, None, :")),
     "queries that do not count": Row(

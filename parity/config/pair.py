@@ -99,7 +99,7 @@ class WeightRule(Frozen, frozen=True):
     sizes: dict[str, Positive] = {}
     order: list[Count] = []
     each: str = ""
-    combine: Literal["join", "sum", "copy"] = "join"
+    combine: Literal["join", "sum", "copy", "square"] = "join"
 
     @property
     def is_partial(self) -> bool:

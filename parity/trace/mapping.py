@@ -19,7 +19,7 @@ class Entry(WeightRule, frozen=True):
 
     torch: list[str]
     keras: list[str]
-    by: Literal["rule", "name", "order", "shape", "run"] = "order"
+    by: Literal["rule", "name", "order", "shape", "value", "run"] = "order"
 
     @property
     def orders_inputs(self) -> bool:
@@ -38,12 +38,15 @@ class Unplaced(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unlike(msgspec.Struct, frozen=True, kw_only=True):
-    """How both builders' values of a tensor differ, in words; `entry` would load torch's, `cause` is the cause's id."""
+    """How both builders' values of a tensor differ, in words; `entry` would load torch's, if any can.
+
+    `cause` is the cause's id.
+    """
 
     torch: str
     keras: str
     said: str
-    entry: Entry
+    entry: Entry | None = None
     cause: str = "buffer.values"
 
 

@@ -48,6 +48,9 @@ class Weights:
     def __init__(self, model: Any, pairing: mapping.Mapping, torch: survey.Survey, initial: Mapping[str, Floats]):
         self.variables, self.torch, self.initial = layers.variables(model), torch, initial
         self.optimizer: Joint | None = None
+        self._normalizing = [
+            each for each in tree.named(model).values() if isinstance(each, keras.layers.Normalization)
+        ]
         self.torch_weights = {weight.name: weight for weight in torch.weights}
         by_name = {held.description.name: held for held in self.variables}
         self.placed, self.partial = (
@@ -91,6 +94,8 @@ class Weights:
                 if part := self._partial.get(item.description.name):
                     values = _merged(array(item.variable), part.factor * values, part.runs[item.description.name])
                 item.variable.assign(values.astype(item.description.dtype))
+        for layer in self._normalizing:
+            layer.finalize_state()  # it computes with tensors that it has made of its variables
         copy_to(self._copies)
 
     def state(self, wants: Callable[[str], bool]) -> Iterator[tuple[str, Value]]:

@@ -102,7 +102,7 @@ def suggestions(result: CaseResult, modules: Sequence[str]) -> list[Suggestion]:
 
 def loading(result: CaseResult, mapping: Mapping) -> list[Suggestion]:
     """[[weights]] that load torch's values where both builders give some, they differ, and they matter."""
-    entries = [how.entry for how in (*mapping.unlike.values(), *mapping.unfilled.values())]
+    entries = [how.entry for how in (*mapping.unlike.values(), *mapping.unfilled.values()) if how.entry]
     if not entries or result.verdict == "match":
         return []
     rules = [entry for number, entry in enumerate(entries) if entry not in entries[:number]]

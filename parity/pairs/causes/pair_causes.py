@@ -206,7 +206,8 @@ def _name_by_mapping(result: CaseResult, mapping: Mapping) -> None:
         result.causes.append(Cause(id="weights.exchanged", where=module, torch=names, keras=port, evidence=evidence))
     for name, how in mapping.unlike.items():
         same = "with torch's values in it both models return the same"
-        evidence = f"{same if how.cause == VALUES else how.said}; to load torch's values, say so in [[weights]]"
+        evidence = same if how.cause == VALUES else how.said
+        evidence += "; to load torch's values, say so in [[weights]]" if how.entry else ""
         result.causes.append(Cause(id=how.cause, where=name, torch=how.torch, keras=how.keras, evidence=evidence))
     evidence = "torch's values were loaded; if the port loads them later, say so in [[weights]]"
     for name, how in mapping.unfilled.items():

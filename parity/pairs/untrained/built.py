@@ -19,6 +19,11 @@ Values = Mapping[str, Array]
 LARGEST = float(np.finfo(np.float32).max)  # what masks hold that are as low as their precision goes
 RELATIVE = 2.0**-22
 DRAWN = 2.0**-6  # more than this part of the largest value is not lost by rounding: it is drawn at each precision
+# A float32 sum of n terms is off by about sqrt(n) roundings of 2^-24 of their size (by n only if all err to one side),
+# and the mean of n other samples by 1 / sqrt(n) of the deviation. For 2^16 terms that is 2^-16 and 2^-8: within both it
+# is rounding, also of a mean so far from 0 that the first alone would pass other data. A variance by n - 1 for n
+# differs by 1 / n, and is told from rounding up to 2^16 terms.
+SUMMED, SAMPLED = 2.0**-16, 2.0**-8
 ROUNDINGS = 8  # how many times torch's own rounding another order of the same operations may leave
 
 
@@ -46,6 +51,28 @@ class Built(NamedTuple):
         equal = ~_differing(torch, rounded, keras)
         return bool(equal.all() if part == 1 else telling.any() and equal[telling].mean() >= part)
 
+    def same_statistics(self, mean: Entry, variance: Entry) -> bool:
+        """Return whether two entries hold the mean and variance of the same data, but for what float32 sums lose."""
+        if not (self.has(mean) and self.has(variance)):
+            return False
+        (_, ours, theirs), (_, own, squares) = self._values(mean, ()), self._values(variance, ())
+        return _same_statistics((ours, own), (theirs, squares))
+
+    def pooled(self, torch: Sequence[str], keras: Sequence[str]) -> list[int]:
+        """Return of how many features each side has a mean, if one has that of all features of the other's; else none.
+
+        `torch`, `keras`: the names of a mean and of a variance, which in torch may be a deviation.
+        """
+        mean, spread = (finite(self.rounded[name]).reshape(-1) for name in torch)
+        theirs = [finite(self.keras[name]).reshape(-1) for name in keras]
+        for ours in ([mean, spread], [mean, spread**2]):
+            whole, (means, variances) = sorted((ours, theirs), key=lambda side: side[0].size)
+            is_of_all = whole[0].size == whole[1].size == 1 < means.size == variances.size
+            together = means.mean(), variances.mean() + means.var()
+            if is_of_all and _same_statistics(whole, [np.atleast_1d(each) for each in together]):
+                return [mean.size, theirs[0].size]
+        return []
+
     def is_flat(self, entry: Entry) -> bool:
         """Return whether Keras's variables hold one number each."""
         return all(bool((array == array.flat[0]).all()) for array in self._keras(entry) if array.size)
@@ -62,7 +89,8 @@ class Built(NamedTuple):
         apart = _distance(torch, keras)
         place = int(np.argmax(apart))
         sides = _summary(torch, place), _summary(keras, place)
-        names = f"{', '.join(entry.torch)} of torch ({sides[0]}) and {', '.join(entry.keras)} of keras ({sides[1]})"
+        what = "the square of " * (entry.combine == "square") + ", ".join(entry.torch)
+        names = f"{what} of torch ({sides[0]}) and {', '.join(entry.keras)} of keras ({sides[1]})"
         said = f"{names} differ as their builders make them, by up to {apart[place]:.3g}"
         return Unlike(torch=sides[0], keras=sides[1], said=said, entry=entry)
 
@@ -90,6 +118,14 @@ class Built(NamedTuple):
 def read(torch: Path, keras: Path) -> Built:
     """Return the values that two models' builders gave, from the folders of their surveys. Raises TraceError."""
     return Built(survey.built(torch, survey.EXACT), survey.built(torch), survey.built(keras))
+
+
+def _same_statistics(ours: Sequence[Floats], theirs: Sequence[Floats]) -> bool:
+    """Return whether each side's mean and variance are those of the same data."""
+    (mean, variance), (other, squares) = ours, theirs
+    lost = np.minimum(SUMMED * np.sqrt(other**2 + squares), SAMPLED * np.sqrt(squares))
+    is_same = (_distance(mean, other) <= lost) & (_distance(variance, squares) <= SUMMED * squares)
+    return bool(is_same.all() and squares.any())
 
 
 def finite(array: Array) -> Floats:

@@ -23,6 +23,7 @@ from parity.trace.mapping import Entry, Mapping, Partial, Unlike
 MOST_RUNS = 6  # disputed entries that are tried one by one
 FEW = 2  # further seeds that show what is random at all
 LOADED = "torch's values were loaded"
+ROUNDED = "as float32 rounds statistics of the same data"
 FREE = f"the scale makes no difference, and {LOADED}"
 Solve = Callable[[Proposal], Resolved]  # decides the ambiguities of a proposal by running
 KEPT = "each side kept its own; to load torch's, say so in [[weights]]"
@@ -62,14 +63,16 @@ def find(mapping: Mapping, sides: Sides, built: Built, draw: Draw, of_scripts: b
     """
     constants = [entry for entry in mapping.entries if _is_constant(entry, sides) and built.has(entry)]
     unlike = [(entry, how) for entry in constants if (how := built.unlike(entry))]
+    told = [f"{how.said}: {ROUNDED}, and {LOADED}" for entry, how in unlike if entry.by == "value"]
+    unlike = [(entry, how) for entry, how in unlike if entry.by != "value"]
     if not unlike:
-        return Found([], [])
+        return Found([], told)
     judge = Judge(sides, built, draw(FEW, []))
     tables = [entry for entry, _ in unlike if judge.is_random_table(entry)]
     large = [entry for entry in tables if judge.size(entry) > LARGEST]
     tables = [entry for entry in tables if entry not in large]
     draws = draw(*judge.wanted(tables)) if tables else None
-    disputed, told, weights, frozen = [], [], [], []
+    disputed, weights, frozen = [], [], []
     begun: dict[str, Unlike] = {}
     for entry, how in unlike:
         if judge.is_state(entry):
@@ -155,7 +158,9 @@ def _decided(proposal: Proposal, disputed: list[Disputed], loaded: Resolved, sol
         others = [each for each in disputed if not each.unfilled]
         own = [each for each in others if each.unlike.cause == DISTRIBUTION and matters(each)]
         mapping = _kept(_removed(loaded.mapping, own), [each for each in others if each not in own])
-    mapping = replace(_told(mapping, unfilled, LOADED), unlike=_by_name(own), unfilled=_by_name(decisive))
+    mapping = replace(
+        _told(mapping, unfilled, LOADED), unlike=mapping.unlike | _by_name(own), unfilled=_by_name(decisive)
+    )
     return loaded._replace(mapping=mapping)
 
 

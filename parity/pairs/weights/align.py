@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from parity.core.groups import Block, by_key
 from parity.core.groups import align as best_blocks
 from parity.pairs.untrained.built import Built
-from parity.pairs.weights import names
+from parity.pairs.weights import names, statistics
 from parity.pairs.weights.links import Link, make_link
 from parity.pairs.weights.units import Unit, bare_unit, single_weight_units
 from parity.runtime.survey import Survey
@@ -76,13 +76,16 @@ def align_buffers(
 ) -> list[Link]:
     """Align torch's buffers that are no statistics with the untrained weights that Keras has left.
 
-    Equal values decide first, then names. Floating-point buffers are aligned with each other, and whole numbers with
-    each other.
+    Values decide first, equal ones and those of statistics, then names. Floating-point buffers are aligned with each
+    other, and whole numbers with each other.
     """
     used = {name for link in links for entry in link.entries for name in entry.keras}
     wanted = [unit for unit, _ in _unused(keras, used) if not unit.weights["weight"].trainable]
     given = [bare_unit(weight) for weight in torch.weights if weight.constant and weight.name not in set(skipped)]
-    aligned = list(_of_equal_values(given, wanted, built))
+    aligned = list(statistics.links(given, wanted, built))
+    linked = {id(unit) for link in aligned for unit in (*link.torch, *link.keras)}
+    left = [[unit for unit in side if id(unit) not in linked] for side in (given, wanted)]
+    aligned += _of_equal_values(left[0], left[1], built)
     linked = {id(unit) for link in aligned for unit in (*link.torch, *link.keras)}
     for floating in (True, False):
         ours, theirs = (

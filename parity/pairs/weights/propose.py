@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from parity.config.pair import Pair
 from parity.core.groups import by_key
 from parity.pairs.untrained.built import Built
-from parity.pairs.weights import equal_shapes, names, rules
+from parity.pairs.weights import equal_shapes, names, rules, statistics
 from parity.pairs.weights.align import align, align_buffers, align_single_weights, link_tables
 from parity.pairs.weights.links import Ambiguity, Choices, Link, make_link
 from parity.pairs.weights.patterns import IDENTITY
@@ -88,7 +88,7 @@ def propose(torch: Survey, keras: Survey, pair: Pair, built: Built = NOTHING, re
     ]
     order = positions(torch)
     return Proposal(
-        mapping=_mapping(torch, keras, _copied([moves[0] for moves in by_rule] + entries), skipped),
+        mapping=_mapping(torch, keras, _copied([moves[0] for moves in by_rule] + entries), skipped, built),
         ambiguities=sorted(
             (replace(ambiguity, choices=_with_copies(ambiguity.choices, entries)) for ambiguity in ambiguities),
             key=lambda ambiguity: order.get(ambiguity.place, (0, 0)),
@@ -141,7 +141,9 @@ def _holders(survey: Survey, weights: list[Weight]) -> list[Unit]:
 def _entries(link: Link, links: Sequence[Link]) -> Iterator[Entry]:
     """Yield the entries of a link, each with how it was found."""
     torch_unit = link.torch[0]
-    if names.similarity(torch_unit.label, link.keras[0].label):
+    if any(entry.by == "value" for entry in link.entries):
+        by = "value"
+    elif names.similarity(torch_unit.label, link.keras[0].label):
         by = "name"
     else:
         alike = [other for other in links if other.torch[0].signature == torch_unit.signature]
@@ -182,7 +184,7 @@ def _copy(first: Entry, further: Entry) -> Entry:
     return replace(first, keras=keras, rearrange=rearrange, sizes=sizes, combine="copy")
 
 
-def _mapping(torch: Survey, keras: Survey, entries: list[Entry], skipped: list[list[str]]) -> Mapping:
+def _mapping(torch: Survey, keras: Survey, entries: list[Entry], skipped: list[list[str]], built: Built) -> Mapping:
     """Return the mapping, with the weights that have no counterpart and candidates for each."""
     position = {weight.name: number for number, weight in enumerate(torch.weights)}
     entries = sorted(entries, key=lambda entry: position.get(entry.torch[0], len(position)))
@@ -201,6 +203,7 @@ def _mapping(torch: Survey, keras: Survey, entries: list[Entry], skipped: list[l
         changing=changing,
         constants=[*(weight.name for weight in buffers if weight.name not in changing), *left.constants],
         ignored=skipped[0] + skipped[1],
+        unlike=statistics.of_all(buffers, [each for each in keras.weights if each.name in left.constants], built),
         assumptions=[
             *(counts(weight.name) for weight in changing_buffers if weight.name not in changing),
             *(keeps(name) for name in left.constants if name in keras.rehearsal.changing),

@@ -9,7 +9,8 @@ as in "d (three heads k) -> three d heads k" for three kernels.
 
 With combine "sum", the Keras variable is the sum of torch's, as for the two biases of an LSTM. With "copy", each of
 several Keras variables is the whole torch weight, which torch ties; `rearrange` may then hold one pattern for each
-variable, separated by ";".
+variable, separated by ";". With "square", the Keras variable holds the squares of torch's values, none
+of which is negative, as a variance is the square of a standard deviation.
 """
 
 import math
@@ -60,6 +61,7 @@ def to_keras(entry: Entry, arrays: list[Array], shapes: Sequence[Shape]) -> list
     """Return Keras's values, in the order and `shapes` of its variables. Raises UsageError if the shapes do not fit."""
     plans = planned(entry, [array.shape for array in arrays], shapes)
     whole = _combined(entry, arrays)
+    whole = np.square(whole) if entry.combine == "square" else whole
     whole = whole[_slices_of(entry.slice)] if entry.slice else whole
     return [part for plan in plans for part in _forward(plan, whole)]
 
@@ -75,6 +77,7 @@ def to_torch(
     Raises UsageError if the shapes do not fit, or a sum or slice comes without initial values.
     """
     whole = _inverted(entry, arrays, shapes)[0]
+    whole = np.sqrt(whole) if entry.combine == "square" else whole
     if not entry.is_partial:
         return _split(whole, shapes)
     if initial is None:
@@ -91,8 +94,10 @@ def gradients_to_torch(entry: Entry, arrays: list[Array], shapes: Sequence[Shape
     """Return the gradients of torch's weights, in the order of `entry.torch`.
 
     By the chain rule, each term of a sum has the whole gradient, the gradients of copies add up, and what is outside of
-    a slice has a gradient of zero.
+    a slice has a gradient of zero. Raises UsageError for a square, which is for weights that are not trained.
     """
+    if entry.combine == "square":
+        raise UsageError(f"{_title(entry)}: a square is of statistics, and these weights are trained")
     wholes = _inverted(entry, arrays, shapes)
     whole = sum(wholes[1:], start=wholes[0])
     whole = _filled(entry, whole, np.zeros(_joined(entry, shapes), whole.dtype))
