@@ -53,11 +53,7 @@ def with_names(
     of_weights = _names_of_weights(weights, names, of_stem(SAMPLE_WEIGHT, keras), compared)
     if len(of_weights) < len(weights) or is_unknown or is_missing:
         raise _unmatched(pair, taken, len(targets), is_unknown)
-    if any(taken[own].dtype.kind in "iu" and _are_mixed(targets.get(name)) for own, name in names.items()):
-        raise UsageError(
-            f"{name_of(pair.torch)}: its loss takes the ids of classes, and {name_of(pair.keras)} gives fit rows that "
-            "are mixed of several; expected ids on both sides, or rows on both, that are mixed or smoothed alike"
-        )
+    _refuse_mixed(pair, {name: taken[own] for own, name in names.items()}, targets)
     names |= {own: name for name, own in of_weights.items()}
     renamed = dict(_renamed(torch, names, firsts))
     if SAMPLE_WEIGHT in keras and f"{SAMPLE_WEIGHT}@0" not in renamed:
@@ -121,6 +117,15 @@ def _weights_of_counted(torch: Batches, keras: Array) -> dict[str, Array]:
 def counted(target: Array, weights: Array | None) -> Array:
     """Return a target with 0 where the weights leave out what PyTorch's loss ignores: Keras's takes no such id."""
     return target if weights is None else np.where(target == IGNORED, 0, target)
+
+
+def _refuse_mixed(pair: Pair, torch: Batches, keras: Batches) -> None:
+    """Raise UsageError if PyTorch's loss takes ids of classes where Keras's target has rows that mix several."""
+    if any(array.dtype.kind in "iu" and _are_mixed(keras.get(name)) for name, array in torch.items()):
+        raise UsageError(
+            f"{name_of(pair.torch)}: its loss takes the ids of classes, and {name_of(pair.keras)} gives fit rows that "
+            "are mixed of several; expected ids on both sides, or rows on both, that are mixed or smoothed alike"
+        )
 
 
 def _are_mixed(target: Array | None) -> bool:

@@ -107,9 +107,7 @@ def _operations(name: str, number: int, args: tuple, kwargs: Given, result: Any)
     if name == EINSUM and len(args) > 2:
         others = {f"without operand {at}": partial(_without_operand, at) for at in range(1, len(args))}
         yield Operation(name, number, ways.SUM, "module", name, others)
-    if name in RECURRENT and any(each.any() for each in tensors(args[_at_state(args)])):
-        others = {ways.LEFT_OUT: partial(_without_state, _at_state(args))}
-        yield Operation(name, number, "missing", "state", AS_GIVEN, others)
+    yield from _of_state(name, number, args)
     x = args[0] if args else None
     if not isinstance(x, torch.Tensor) or not isinstance(result, torch.Tensor):
         return
@@ -140,9 +138,12 @@ def _operations(name: str, number: int, args: tuple, kwargs: Given, result: Any)
         yield Operation(name, number, ways.FUNCTION, CODE, name, {ways.LEFT_OUT: left_out})
 
 
-def _at_state(args: tuple) -> int:
-    """Return at which position a recurrent layer is given its state: behind the sizes of batches, if it is packed."""
-    return 1 if isinstance(args[1], tuple) or args[1].is_floating_point() else 2
+def _of_state(name: str, number: int, args: tuple) -> Iterator[Operation]:
+    """Yield a recurrent layer that is given a state, as if it began with zeros."""
+    if name in RECURRENT:
+        at = 1 if isinstance(args[1], tuple) or args[1].is_floating_point() else 2  # behind the sizes of packed batches
+        if any(each.any() for each in tensors(args[at])):
+            yield Operation(name, number, "missing", "state", AS_GIVEN, {ways.LEFT_OUT: partial(_without_state, at)})
 
 
 def _without_state(at: int, function: Function, args: tuple, kwargs: Given) -> Any:
