@@ -94,7 +94,7 @@ def test_an_import_that_goes_up_is_seen(file: str, line: str, tmp_path: Path) ->
 # The files of the weight mapping, from the ground up.
 WEIGHTS = (
     *("patterns", "transfer"),
-    *("names", "units", "layouts", "links", "align", "equal_shapes", "rules", "propose", "show"),
+    *("names", "units", "layouts", "links", "statistics", "align", "equal_shapes", "rules", "propose", "show"),
     *("runs", "resolve", "readings"),
 )
 
