@@ -103,6 +103,22 @@ def test_what_is_disputed(torch: Weight, keras: Weight, values: Array, drawn: se
     assert (bool(found.disputed), bool(found.assumptions)) == (outcome == TO_BE_DECIDED, outcome == TOLD)
 
 
+@pytest.mark.parametrize(
+    ("mean", "variance", "same"),
+    [
+        (300.0, 4.0, (True, True)),
+        (300.004, 4.00005, (True, True)),
+        (300.01, 4.0, (False, True)),  # the mean of 40,000 other samples
+        (300.0, 4.0 * 2000 / 1999, (True, False)),
+    ],
+)
+def test_statistics_of_the_same_data(mean: float, variance: float, same: tuple[bool, bool]) -> None:
+    torch = {"m": np.array([300.0, 0.0]), "s": np.array([2.0, 1.0])}
+    both = Built(torch, torch, {"mean": np.array([mean, 0.0]), "variance": np.array([variance, 1.0])})
+    entries = Entry(torch=["m"], keras=["mean"]), Entry(torch=["s"], keras=["variance"], combine="square")
+    assert both.statistics(*entries)[1:] == same
+
+
 ALIKE = (
     "torch's values are used in Keras for row 0 of t [64, 8], random on both sides and drawn alike (32 seeds); the rest"
 )

@@ -142,6 +142,15 @@ def test_outside_of_a_slice_initial_values_remain() -> None:
         to_torch(rule, [start[2:]], [(5, 3)])
 
 
+def test_a_square_is_of_what_is_not_trained() -> None:
+    rule, (deviation,) = entry(1, 1, combine="square", rearrange="c 1 -> c"), counted((3, 1))
+    (variance,) = to_keras(rule, [deviation], [(3,)])
+    assert np.array_equal(variance, deviation[:, 0] ** 2)
+    assert np.array_equal(to_torch(rule, [variance], [(3, 1)])[0], deviation)
+    with pytest.raises(UsageError, match="these weights are trained"):
+        gradients_to_torch(rule, [variance], [(3, 1)])
+
+
 def test_of_a_sum_the_first_takes_what_changed() -> None:
     rule = entry(2, 1, combine="sum")
     start = counted((3,), (3,))

@@ -27,6 +27,24 @@ SUMMED, SAMPLED = 2.0**-16, 2.0**-8
 ROUNDINGS = 8  # how many times torch's own rounding another order of the same operations may leave
 
 
+class Statistics(NamedTuple):
+    """How many deviations two means, and how many of themselves two variances are `apart`, and which are the same."""
+
+    apart: float
+    mean: bool
+    variance: bool
+
+    @classmethod
+    def of(cls, ours: Sequence[Floats], theirs: Sequence[Floats]) -> "Statistics":
+        """Compare each side's mean and variance, which are the same where float32 sums lose what they differ by."""
+        (mean, variance), (other, squares) = ours, theirs
+        lost = np.minimum(SUMMED * np.sqrt(other**2 + squares), SAMPLED * np.sqrt(squares))
+        parts = _distance(mean, other), _distance(variance, squares)
+        with np.errstate(all="ignore"):
+            apart = np.nan_to_num(np.concatenate([parts[0] / np.sqrt(squares), parts[1] / squares]), posinf=np.inf)
+        return cls(apart.max(initial=0), bool((parts[0] <= lost).all()), bool((parts[1] <= SUMMED * squares).all()))
+
+
 class Built(NamedTuple):
     """Values by name; `torch` are those of torch's builder in float64, `rounded` at the run precision."""
 
@@ -51,12 +69,12 @@ class Built(NamedTuple):
         equal = ~_differing(torch, rounded, keras)
         return bool(equal.all() if part == 1 else telling.any() and equal[telling].mean() >= part)
 
-    def same_statistics(self, mean: Entry, variance: Entry) -> bool:
-        """Return whether two entries hold the mean and variance of the same data, but for what float32 sums lose."""
+    def statistics(self, mean: Entry, variance: Entry) -> "Statistics | None":
+        """Compare the means and variances that two entries hold on both sides; None without all values."""
         if not (self.has(mean) and self.has(variance)):
-            return False
+            return None
         (_, ours, theirs), (_, own, squares) = self._values(mean, ()), self._values(variance, ())
-        return _same_statistics((ours, own), (theirs, squares))
+        return Statistics.of((ours, own), (theirs, squares))
 
     def pooled(self, torch: Sequence[str], keras: Sequence[str]) -> list[int]:
         """Return of how many features each side has a mean, if one has that of all features of the other's; else none.
@@ -69,7 +87,7 @@ class Built(NamedTuple):
             whole, (means, variances) = sorted((ours, theirs), key=lambda side: side[0].size)
             is_of_all = whole[0].size == whole[1].size == 1 < means.size == variances.size
             together = means.mean(), variances.mean() + means.var()
-            if is_of_all and _same_statistics(whole, [np.atleast_1d(each) for each in together]):
+            if is_of_all and all(Statistics.of(whole, [np.atleast_1d(each) for each in together])[1:]):
                 return [mean.size, theirs[0].size]
         return []
 
@@ -118,14 +136,6 @@ class Built(NamedTuple):
 def read(torch: Path, keras: Path) -> Built:
     """Return the values that two models' builders gave, from the folders of their surveys. Raises TraceError."""
     return Built(survey.built(torch, survey.EXACT), survey.built(torch), survey.built(keras))
-
-
-def _same_statistics(ours: Sequence[Floats], theirs: Sequence[Floats]) -> bool:
-    """Return whether each side's mean and variance are those of the same data."""
-    (mean, variance), (other, squares) = ours, theirs
-    lost = np.minimum(SUMMED * np.sqrt(other**2 + squares), SAMPLED * np.sqrt(squares))
-    is_same = (_distance(mean, other) <= lost) & (_distance(variance, squares) <= SUMMED * squares)
-    return bool(is_same.all() and squares.any())
 
 
 def finite(array: Array) -> Floats:

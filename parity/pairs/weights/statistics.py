@@ -5,7 +5,7 @@ Torch's buffers may hold the variance or the deviation. Values tell what corresp
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
@@ -17,6 +17,7 @@ from parity.runtime.survey import Weight
 from parity.trace.mapping import Entry, Unlike
 
 AXIS = "normalization.axis"
+LIKE = 0.25  # deviations: up to so much apart are means that may be of one kind of data
 
 
 class _Held(NamedTuple):
@@ -27,14 +28,12 @@ class _Held(NamedTuple):
 
 
 def links(torch: Iterable[Unit], keras: Iterable[Unit], built: Built) -> Iterator[Link]:
-    """Yield the links of each mean and variance of Keras's with buffers of torch's for the same data."""
+    """Yield the links of each mean and variance of Keras's with buffers of torch's for such data."""
     left = list(_torch_pairs(torch))
     for theirs in _keras_pairs(keras):
-        for ours in left:
-            if same := _same(list(map(_link, ours, theirs)), built):
-                yield from same
-                left = [pair for pair in left if pair.mean.module != ours.mean.module]
-                break
+        found = _likest([list(map(_link, ours, theirs)) for ours in left], built)
+        yield from found
+        left = [pair for pair in left if pair.mean.module not in {link.torch[0].module for link in found}]
 
 
 def of_all(torch: Iterable[Weight], keras: Iterable[Weight], built: Built) -> dict[str, Unlike]:
@@ -68,12 +67,23 @@ def _link(torch: Unit, keras: Unit) -> Link | None:
     return make_link([torch], [keras])
 
 
-def _same(candidates: Sequence[Link | None], built: Built) -> list[Link]:
-    """Return the links of a mean and a variance with the entries by which both builders' values agree, or none."""
-    means, spreads = ([entry for way in link.alternatives for entry in way] if link else [] for link in candidates)
-    for mean, spread, combine in itertools.product(means, spreads, ("join", "square")):
-        entries = [replace(mean, by="value"), replace(spread, by="value", combine=combine)]
-        if mean.rearrange == spread.rearrange and built.same_statistics(*entries):
-            both = zip(candidates, entries, strict=True)
-            return [replace(link, entries=[entry], choices=[]) for link, entry in both if link]
-    return []
+def _likest(candidates: Iterable[Sequence[Link | None]], built: Built) -> list[Link]:
+    """Return the links of a mean and a variance that are the least apart, or none.
+
+    What differs by more than rounding is told from what a model is given for other data by running it.
+    """
+    best, found = LIKE, []
+    for both in candidates:
+        means, spreads = ([entry for way in link.alternatives for entry in way] if link else [] for link in both)
+        for mean, plain, combine in itertools.product(means, spreads, ("join", "square")):
+            spread = replace(plain, combine=combine)
+            how = built.statistics(mean, spread) if mean.rearrange == spread.rearrange else None
+            if how and how.apart < best:
+                entries = replace(mean, by=_by(how.mean)), replace(spread, by=_by(how.variance))
+                pairs = zip(both, entries, strict=True)
+                best, found = how.apart, [replace(link, entries=[entry], choices=[]) for link, entry in pairs if link]
+    return found
+
+
+def _by(is_same: bool) -> Literal["value", "order"]:
+    return "value" if is_same else "order"
