@@ -29,6 +29,7 @@ from parity.results import CaseResult, Cause, Finding
 
 DIGITS, TINY = 4, 1e-30  # by which samples are known, of numbers of such a scale at least
 ROUNDING = 2.0**-16  # of the largest value: more than what sums in float32 make in data
+LOST = (UNKNOWN, "state.missing")  # what is told of a state that is not carried
 BUILDING = ": build: "  # in the note of what was promoted before the model was called
 
 
@@ -53,10 +54,10 @@ def tell(result: CaseResult, file: PairFile, folder: Path) -> None:
 
 
 def _with_lost(causes: list[Cause], trained: Trained, torch: Batches, keras: Batches) -> list[Cause]:
-    """Return the causes with a state of Keras's loop that is zero in its second step too, in place of unknown ones."""
+    """Return the causes with a state of Keras's loop that is zero in its second step too, in place of those of LOST."""
     both = zip(trained.states, trained.keras_states, strict=False)
     lost = [own for own, name in both if f"{name}@1" in keras and not keras[f"{name}@1"].any()]
-    unknown = [cause for cause in causes if cause.id == UNKNOWN]
+    unknown = [cause for cause in causes if cause.id in LOST]
     if not lost or not unknown:
         return causes
     evidence = f"{', '.join(lost)} in the second step"
