@@ -179,7 +179,8 @@ def graph_settings(
     """
     alike: dict[tuple[str, ...], list[Knob]] = {}
     for layer, argument in itertools.product(layers, OPTIONAL):
-        if argument in inspect.signature(layer.call).parameters:
+        is_layer = not isinstance(layer, keras.Model)  # models hand what they are given on to their layers
+        if is_layer and argument in inspect.signature(layer.call).parameters:
             change, what = partial(_replaced, layer, partial(_without, argument)), OPTIONAL[argument]
             yield Knob("missing", type(layer).__name__, "", AS_GIVEN, "operation", change, (LEFT_OUT,), what)
     for layer in (each for each in layers if isinstance(each, keras.layers.RNN)):
