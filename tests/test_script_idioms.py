@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 from slow import sampled
 
+from parity.core.errors import UsageError
 from parity.pairs import file as files
 from parity.pairs.compare import compared
 from parity.runtime.backend import Backend
@@ -619,6 +620,32 @@ for epoch in range(5):
 """
 )
 
+# With a sparse matrix and the numbers of nodes, where Keras's fit has a weight of each node.
+CHOSEN = (
+    GRAPH.replace(
+        "edges @ self.second(torch.tanh(edges @ self.first(x)))",
+        "torch.sparse.mm(edges, self.second(torch.tanh(torch.sparse.mm(edges, self.first(x)))))",
+    )
+    .replace("(x, edges)[train], y[train]", "(x, edges)[chosen], y[chosen]")
+    .replace("(x, edges, y, train))", "(x, edges, y, train))\nedges, chosen = edges.{sparse}(), train.nonzero()[:, 0]")
+)
+CHOSEN_KERAS = (
+    NODES
+    + """
+class Net(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = layers.Dense(8), layers.Dense(3)
+    def call(self, given):
+        x, edges = given
+        return ops.matmul(edges, self.second(ops.tanh(ops.matmul(edges, self.first(x)))))
+net = Net()
+net.compile(keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True{reduction}))
+net.fit([x, {edges}], y, sample_weight=train.astype("float32"), batch_size=30, shuffle=False, epochs=5, verbose=0)
+"""
+)
+BY_WEIGHTS = ", reduction='mean_with_sample_weight'"
+
 # Two translators and two judges, of whom Keras's code calls the other ones first, and whose batches two loaders give.
 DOMAINS = """
 def net(size):
@@ -849,6 +876,32 @@ net.compile(keras.optimizers.SGD(0.1), {{"one": "mse", "other": "mse"}}, loss_we
 net.fit(rng.normal(size=(64, 10)), {{"one": rng.normal(size=(64, 1)), "other": rng.normal(size=(64, 3))}},
         batch_size=32, verbose=0)
 """
+WEIGHTED = (
+    HEADS.replace("randn(64, 3))", "randn(64, 3), torch.rand(64), torch.rand(64))")
+    .replace("for x, y, z in", "for x, y, z, v, w in")
+    .replace(
+        "F.mse_loss(one, y) + 0.5 * F.mse_loss(other, z)",
+        "0.5 * ({other} * ((other - z) ** 2).mean(1)).mean() + (v * ((one - y) ** 2).mean(1)).mean()",
+    )
+)
+WEIGHTED_KERAS = """
+x = keras.Input((10,))
+h = layers.Dense(16, activation="tanh")(x)
+net = keras.Model(x, {{"one": layers.Dense(1)(h), "other": layers.Dense(3)(h)}})
+net.compile(keras.optimizers.SGD(0.1), {{"one": "mse", "other": "mse"}}, loss_weights={{"one": 1.0, "other": 0.5}})
+v, w = rng.random(64), rng.random(64)
+net.fit(rng.normal(size=(64, 10)), {{"one": rng.normal(size=(64, 1)), "other": rng.normal(size=(64, 3))}},
+        sample_weight={{"one": v, "other": {other}}}, batch_size=32, verbose=0)
+"""
+WEIGHTED_LIST = """
+x = keras.Input((10,))
+h = layers.Dense(16, activation="tanh")(x)
+net = keras.Model(x, [layers.Dense(1)(h), layers.Dense(3)(h)])
+net.compile(keras.optimizers.SGD(0.1), ["mse", "mse"], loss_weights=[1.0, 0.5])
+v, w = rng.random(64), rng.random(64)
+net.fit(rng.normal(size=(64, 10)), [rng.normal(size=(64, 1)), rng.normal(size=(64, 3))], sample_weight=[v, w],
+        batch_size=32, verbose=0)
+"""
 CLASSES_OF_TWO = "(torch.rand({samples}, 1) < 0.4).float()"
 OF_BOTH = "(F.softplus(-(z := net(x))) * y * 0.25 + F.softplus(z) * (1 - y) * 0.75).mean()"
 
@@ -885,6 +938,57 @@ def nll(y, parts):
 net = Net()
 net.compile(keras.optimizers.SGD(0.1), nll)
 net.fit(rng.normal(size=(64, 10)), rng.normal(size=(64, 1)), batch_size=32, verbose=0)
+"""
+DISTRIBUTED = (
+    PARTED.replace(
+        "return self.mean(h), F.softplus(self.spread(h)) + 0.1",
+        "return D.Independent(D.Normal(self.mean(h), F.softplus(self.spread(h)) + 0.1), 1)",
+    )
+    .replace("mean, spread = net(x)", "p = net(x)")
+    .replace("F.gaussian_nll_loss(mean, y, spread ** 2)", "-p.log_prob(y).mean()")
+    .replace("class Net", "import torch.distributions as D\nclass Net")
+)
+DISTRIBUTED_KERAS = (
+    PARTED_KERAS[: PARTED_KERAS.index("def nll")]
+    .replace("ops.concatenate([self.mean(h)", "(self.mean(h)")
+    .replace(" + {least}], axis=-1)", " + 0.1)")
+    + """
+net, opt = Net(), keras.optimizers.SGD(0.1)
+data = tf.data.Dataset.from_tensor_slices((rng.normal(size=(64, 10)), rng.normal(size=(64, 1)))).batch(32)
+for x, y in data.repeat(4):
+    with tf.GradientTape() as tape:
+        mean, spread = net(x)
+        z = (tf.cast(y, mean.dtype) - mean) / spread
+        loss = tf.reduce_mean(tf.math.log(spread) + 0.5 * z**2 + {constant})
+    opt.apply(tape.gradient(loss, net.trainable_variables), net.trainable_variables)
+"""
+)
+MIXTURE = """
+import torch.distributions as D
+data = TensorDataset(torch.randn(64, 10), torch.randn(64))
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.hidden = nn.Linear(10, 16)
+        self.logits, self.mu, self.log_sigma = nn.Linear(16, 3), nn.Linear(16, 3), nn.Linear(16, 3)
+    def forward(self, x):
+        h = torch.tanh(self.hidden(x))
+        each = D.Normal(self.mu(h), self.log_sigma(h).exp())
+        return D.MixtureSameFamily(D.Categorical(logits=self.logits(h)), each)
+net = Net()
+""" + LOOP.format(loss="-net(x).log_prob(y).mean()", end="pass")
+MIXTURE_KERAS = """
+x = keras.Input((10,))
+h = layers.Dense(16, activation="tanh")(x)
+parts = [layers.Dense(3, name=name)(h) for name in ("mus", "log_sigmas", "pi")]
+net = keras.Model(x, layers.Concatenate()(parts))
+def nll(y, parts):
+    mus, log_sigmas, logits = tf.split(parts, 3, axis=-1)
+    z = (tf.reshape(y, (-1, 1)) - mus) * tf.exp(-log_sigmas)
+    each = -0.5 * z**2 - log_sigmas - 0.5 * np.log(2 * np.pi)
+    return -tf.reduce_logsumexp({weights} + each, axis=-1)
+net.compile(keras.optimizers.SGD(0.1), nll)
+net.fit(rng.normal(size=(64, 10)), rng.normal(size=64), batch_size=32, epochs=4, verbose=0)
 """
 # Keras runs a functional model's layers by their depth: the small level's head comes first.
 PYRAMID = (
@@ -1041,6 +1145,171 @@ class Net(keras.Model):
 net = Net()
 net.compile(keras.optimizers.SGD(0.1), "mse")
 net.fit(rng.normal(size=(64, 6, 8)), rng.normal(size=(64, 1)), batch_size=32, verbose=0)
+"""
+# A decoder that is called by itself, and is taught the words that it shall say.
+TAUGHT = """
+class Decoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.gru, self.head = nn.Embedding(9, 6), nn.GRU(6, 8, batch_first=True), nn.Linear(8, 9)
+    def forward(self, state, said):
+        begun = F.pad(said[:, :-1], (1, 0))
+        out, state = self.gru(self.words(begun), state)
+        return self.head(out), state
+class Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.gru = nn.Embedding(9, 6), nn.GRU(6, 8, batch_first=True)
+    def forward(self, heard):
+        return self.gru(self.words(heard))[1]
+encoder, decoder = Encoder(), Decoder()
+opts = [torch.optim.SGD(each.parameters(), lr=0.1) for each in (encoder, decoder)]
+data = TensorDataset(torch.randint(1, 9, (64, 5)), torch.randint(1, 9, (64, 5)))
+for heard, said in DataLoader(data, batch_size=16, shuffle=True):
+    out, _ = decoder(encoder(heard), said)
+    loss = F.cross_entropy(out.reshape(-1, 9), said.reshape(-1))
+    for opt in opts:
+        opt.zero_grad()
+    loss.backward()
+    for opt in opts:
+        opt.step()
+"""
+TAUGHT_KERAS = """
+class Net(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.heard, self.encoder = layers.Embedding(9, 6), layers.GRU(8, return_state=True)
+        self.said, self.decoder = layers.Embedding(9, 6), layers.GRU(8, return_sequences=True)
+        self.head = layers.Dense(9)
+    def call(self, given):
+        heard, said = given
+        _, state = self.encoder(self.heard(heard))
+        begun = {begun}
+        return self.head(self.decoder(self.said(begun), initial_state=state))
+heard, said = (rng.integers(1, 9, size=(64, 5)) for _ in range(2))
+net, opt = Net(), keras.optimizers.SGD(0.1)
+loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+@tf.function
+def train(heard, said):
+    with tf.GradientTape() as tape:
+        loss = loss_of(said, net((heard, said), training=True))
+    opt.apply_gradients(zip(tape.gradient(loss, net.trainable_variables), net.trainable_variables))
+for pair in tf.data.Dataset.from_tensor_slices((heard, said)).shuffle(64).batch(16):
+    train(*pair)
+"""
+BEGUN = "tf.pad(said[:, :-1], ((0, 0), (1, 0)))"
+
+# A mean over words, of which a mask leaves out the padding.
+AVERAGED = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.head = nn.Embedding(30, 8, padding_idx=0), nn.Linear(8, 3)
+    def forward(self, ids):
+        x, kept = torch.tanh(self.words(ids)), (ids > 0).unsqueeze(-1)
+        return self.head({mean})
+net = Net()
+ids = torch.randint(1, 30, (64, 7)) * (torch.arange(7) < torch.randint(3, 8, (64, 1)))
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for ids, y in DataLoader(TensorDataset(ids, torch.randint(3, (64,))), batch_size=16):
+    loss = F.cross_entropy(net(ids), y)
+    opt.zero_grad(); loss.backward(); opt.step()
+"""
+AVERAGED_KERAS = """
+net = keras.Sequential([
+    keras.Input((7,), dtype="int64"), layers.Embedding(30, 8, mask_zero=True), layers.Activation("tanh"),
+    layers.GlobalAveragePooling1D(), layers.Dense(3)])
+ids = rng.integers(1, 30, (64, 7)) * (np.arange(7) < rng.integers(3, 8, (64, 1)))
+net.compile(keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+net.fit(ids, rng.integers(3, size=64), batch_size=16, verbose=0)
+"""
+OF_KEPT = "(x * kept).sum(1) / kept.sum(1)"
+
+# What follows a part of a series, of which both scripts have the same.
+FOLLOWING = """
+import numpy as np
+series = np.random.default_rng(0).normal(size=300).cumsum().astype("float32")
+X, Y = np.lib.stride_tricks.sliding_window_view(series, 10)[:256].copy(), series[{first}:][:256, None]
+"""
+FOLLOWS = (
+    FOLLOWING.format(first=10)
+    + NET
+    + """
+opt = torch.optim.SGD(net.parameters(), lr=0.01)
+for x, y in DataLoader(TensorDataset(torch.from_numpy(X), torch.from_numpy(Y)), batch_size=32, shuffle=True):
+    loss = F.mse_loss(net(x), y)
+    opt.zero_grad(); loss.backward(); opt.step()
+"""
+)
+FOLLOWS_KERAS = (
+    FOLLOWING
+    + """
+net = keras.Sequential([keras.Input((10,)), layers.Dense(16, activation="tanh"), layers.Dense(1)])
+net.compile(keras.optimizers.SGD(0.01), "mse")
+net.fit(X, Y, batch_size=32, verbose=0)
+"""
+)
+
+# The distance of two, which one side's model returns, and the other's loss makes; its dataset draws numbers.
+DISTANCE = """
+class Pairs(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(10, 8), nn.Tanh(), nn.Linear(8, 4))
+    def forward(self, a, b):
+        return self.net(a), self.net(b)
+pairs = Pairs()
+data = TensorDataset(torch.randn(64, 10), torch.randn(64, 10), (torch.rand(64) < 0.5).float())
+opt = torch.optim.SGD(pairs.parameters(), lr=0.1)
+for epoch in range(2):
+    for a, b, differ in DataLoader(data, batch_size=16):
+        one, other = pairs(a, b)
+        apart = (one - other).pow(2).sum(1)
+        loss = ((1 - differ) * apart + differ * F.relu(2 - apart)).mean()
+        opt.zero_grad(); loss.backward(); opt.step()
+"""
+DISTANCE_KERAS = """
+net = keras.Sequential([keras.Input((10,)), layers.Dense(8, activation="tanh"), layers.Dense(4)])
+a, b = keras.Input((10,)), keras.Input((10,))
+apart = layers.Lambda(lambda both: ops.sum((both[0] - both[1]) ** 2, axis=1, keepdims=True))([net(a), net(b)])
+pairs = keras.Model([a, b], apart)
+def contrastive(differ, apart):
+    return ops.mean((1 - differ) * apart + differ * ops.relu({least} - apart))
+one, other = (rng.normal(size=(64, 10)).astype("float32") for _ in range(2))
+differ = (rng.random((64, 1)) < 0.5).astype("float32")
+pairs.compile(keras.optimizers.SGD(0.1), contrastive)
+def noisy(both, differ):
+    return (both[0] * tf.random.gamma([], 900.0) / 900.0, both[1] + tf.random.normal([], 0.0, 0.01)), differ
+pairs.fit(tf.data.Dataset.from_tensor_slices(((one, other), differ)).batch(16).map(noisy), epochs=2, verbose=0)
+"""
+
+# A penalty of what a batch looks up, for which a method of the model calls a part of it once more.
+LOOKED_UP = """
+class Scores(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.users, self.items = nn.Embedding(20, 4), nn.Embedding(30, 4)
+    def forward(self, users, items):
+        return (self.users(users) * self.items(items)).sum(1)
+    def penalty(self, users):
+        return self.users(users).pow(2).mean()
+net = Scores()
+data = TensorDataset(torch.randint(20, (64,)), torch.randint(30, (64,)), torch.randn(64))
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for users, items, y in DataLoader(data, batch_size=16):
+    loss = F.mse_loss(net(users, items), y) + 0.1 * net.penalty(users)
+    opt.zero_grad(); loss.backward(); opt.step()
+"""
+LOOKED_UP_KERAS = """
+users, items = keras.Input((), dtype="int64"), keras.Input((), dtype="int64")
+of_users, of_items = layers.Embedding(20, 4), layers.Embedding(30, 4)
+net = keras.Model([users, items], ops.sum(of_users(users) * of_items(items), axis=1))
+opt = keras.optimizers.SGD(0.1)
+data = rng.integers(20, size=64), rng.integers(30, size=64), rng.normal(size=64).astype("float32")
+for u, i, y in tf.data.Dataset.from_tensor_slices(data).batch(16):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean((net([u, i]) - y) ** 2) + 0.1 * tf.reduce_mean({penalty} ** 2)
+    opt.apply(tape.gradient(loss, net.trainable_variables), net.trainable_variables)
 """
 # The data differ, as both play on their own; and the target is of a copy of the net.
 REPLAY = (
@@ -1241,6 +1510,18 @@ ROWS = {
     "a graph, trained on the other nodes": Row(
         GRAPH, GRAPH_KERAS.format(mask="~train"), "diverged", [("unknown", None, None)]
     ),
+    "a sparse graph": Row(CHOSEN.format(sparse="to_sparse"), CHOSEN_KERAS.format(edges="edges", reduction=BY_WEIGHTS)),
+    "a sparse graph by its rows, with other edges": Row(
+        CHOSEN.format(sparse="to_sparse_csr"),
+        CHOSEN_KERAS.format(edges="edges * np.eye(30)", reduction=BY_WEIGHTS),
+        findings=["script.data"],
+    ),
+    "a sparse graph, a mean over all nodes": Row(
+        CHOSEN.format(sparse="to_sparse"),
+        CHOSEN_KERAS.format(edges="edges", reduction=""),
+        "diverged",
+        [("sparse_categorical_crossentropy.reduction", "mean_with_sample_weight", "sum_over_batch_size")],
+    ),
     "terms": Row(TERMS, TERMS_KERAS),
     "two backward passes": Row(TWICE, TWICE_KERAS.format(share=0.5)),
     "two backward passes, one of another share": Row(
@@ -1298,12 +1579,38 @@ ROWS = {
     "two outputs in one, of another least": Row(
         PARTED, PARTED_KERAS.format(least=0.2), "diverged", [("code.constant", 0.1, 0.2)]
     ),
+    "a distribution": Row(DISTRIBUTED, DISTRIBUTED_KERAS.format(constant="np.log(2 * np.pi) / 2")),
+    "a distribution without its constant": Row(
+        DISTRIBUTED,
+        DISTRIBUTED_KERAS.format(constant="0.0"),
+        "diverged",
+        [("code.function", "- 0.9189385332046727", "left out")],
+    ),
+    "a mixture": Row(MIXTURE, MIXTURE_KERAS.format(weights="tf.nn.log_softmax(logits)")),
+    "a mixture whose weights are not normalised": Row(
+        MIXTURE,
+        MIXTURE_KERAS.format(weights="logits"),
+        "diverged",
+        [("module.wiring", "`sub` at t.py:18, `log_softmax` at t.py:24 of it", "as it is")],
+    ),
     "weights of two heads": Row(HEADS, HEADS_KERAS.format(weights={"one": 1.0, "other": 0.5})),
     "weights of two heads, exchanged": Row(
         HEADS,
         HEADS_KERAS.format(weights={"one": 0.5, "other": 1.0}),
         "diverged",
         [("compile.loss_weights", "[1, 0.5]", "[0.5, 1]")],
+    ),
+    "weights of the samples of both heads": Row(WEIGHTED.format(other="v"), WEIGHTED_KERAS.format(other="v")),
+    "weights of the samples of each head": Row(WEIGHTED.format(other="w"), WEIGHTED_KERAS.format(other="w")),
+    "weights of the samples of each head, in a list": Row(WEIGHTED.format(other="w"), WEIGHTED_LIST),
+    "weights of the samples of one head": Row(
+        WEIGHTED.format(other="torch.ones(1)"), WEIGHTED_KERAS.format(other="np.ones(64)")
+    ),
+    "weights of the samples of one head, of both": Row(
+        WEIGHTED.format(other="w"),
+        WEIGHTED_KERAS.format(other="v"),
+        "diverged",
+        [("module.wiring", "what is given", "what is given")],
     ),
     "a weight of a class, inverted": Row(
         _torch(
@@ -1453,6 +1760,45 @@ ROWS = {
     "queries that do not count": Row(
         KEYS, KEYS_KERAS.format(axes=":, :, None"), "diverged", [("mask.axis", "along the other axis", "as given")]
     ),
+    "a decoder that is taught": Row(TAUGHT, TAUGHT_KERAS.format(begun=BEGUN)),
+    "a decoder that is taught, one word ahead": Row(
+        TAUGHT, TAUGHT_KERAS.format(begun="said"), "diverged", [("code.variable", "`begun`", "`said`")]
+    ),
+    "a decoder that is taught, and not given a state": Row(
+        TAUGHT,
+        TAUGHT_KERAS.format(begun=BEGUN).replace(", initial_state=state", ""),
+        "diverged",
+        [("state.missing", "as given", "left out")],
+    ),
+    "a decoder that is taught, and not given a state in torch": Row(
+        TAUGHT.replace("self.words(begun), state)", "self.words(begun))"),
+        TAUGHT_KERAS.format(begun=BEGUN),
+        "diverged",
+        [("state.missing", "left out", "as given")],
+    ),
+    "a decoder that is taught, whose encoder adds up gradients": Row(
+        TAUGHT.replace("for opt in opts:\n        opt.zero_grad()", "opts[1].zero_grad()"),
+        TAUGHT_KERAS.format(begun=BEGUN),
+        "diverged",
+        [("gradient.kept", "as on the other side", "without that of the step before")],
+    ),
+    "a mean of what is no padding": Row(AVERAGED.format(mean=OF_KEPT), AVERAGED_KERAS),
+    "a mean of padding too": Row(
+        AVERAGED.format(mean="x.mean(1)"), AVERAGED_KERAS, "diverged", [("mask.missing", "left out", "as given")]
+    ),
+    "what follows": Row(FOLLOWS, FOLLOWS_KERAS.format(first=10)),
+    "what follows one step later": Row(FOLLOWS, FOLLOWS_KERAS.format(first=11), findings=["script.data"]),
+    "a distance in the loss": Row(DISTANCE, DISTANCE_KERAS.format(least=2)),
+    "a distance in the loss, of another least": Row(
+        DISTANCE, DISTANCE_KERAS.format(least=1), "diverged", [("code.constant", 2, 1)]
+    ),
+    "a penalty of what is looked up": Row(LOOKED_UP, LOOKED_UP_KERAS.format(penalty="of_users(u)")),
+    "a penalty of what is looked up, of the items": Row(
+        LOOKED_UP,
+        LOOKED_UP_KERAS.format(penalty="of_items(i)"),
+        "diverged",
+        [("module.wiring", "what `embedding` at t.py:15 makes", "what `GatherV2` at k.py:13 makes")],
+    ),
     "a cell": Row(CELL, CELL_KERAS.format(given="mixed, [h]")),
     "what a cell is given, exchanged": Row(
         CELL,
@@ -1478,7 +1824,22 @@ def test_what_is_told_of_two_scripts(row: Row, backends: list[Backend], tmp_path
     accepted = f'[[expect]]\ncause = "{row.accepted}"\nwhere = "*"\nreason = "known"\n' if row.accepted else ""
     (tmp_path / "pair.toml").write_text('[pair]\ntorch = "t.py"\nkeras = "k.py"\n' + accepted)
     result = compared(files.load(tmp_path / "pair.toml"), backends, tmp_path / "traces")
-    told = [(cause.id, cause.torch, cause.keras) for cause in result.causes]
+    told = [(cause.id, *(_without(tmp_path, each) for each in (cause.torch, cause.keras))) for cause in result.causes]
     assert (result.verdict, told) == (row.verdict, list(row.causes)), result.reason
     assert [finding.id for finding in result.findings] == list(row.findings)
     assert row.reason in result.reason
+
+
+def test_labels_that_one_side_mixes_are_refused(backends: list[Backend], tmp_path: Path):
+    """Which sums of PyTorch's losses of ids the rows of Keras's would stand for, nothing tells."""
+    classes = _torch(loss="F.cross_entropy(net(x), y)", targets="torch.randint(3, ({samples},))")
+    rows = _fit(loss="keras.losses.CategoricalCrossentropy(from_logits=True)").replace("Dense(1)", "Dense(3)")
+    (tmp_path / "t.py").write_text(TORCH + classes.replace("16, 1)", "16, 3)"))
+    (tmp_path / "k.py").write_text(KERAS + rows.replace("rng.normal(size=(64, 1))", "rng.dirichlet([1.0] * 3, 64)"))
+    (tmp_path / "pair.toml").write_text('[pair]\ntorch = "t.py"\nkeras = "k.py"\n')
+    with pytest.raises(UsageError, match="gives fit rows that are mixed of several"):
+        compared(files.load(tmp_path / "pair.toml"), backends, tmp_path / "traces")
+
+
+def _without(folder: Path, value: Any) -> Any:
+    return value.replace(f"{folder}/", "") if isinstance(value, str) else value

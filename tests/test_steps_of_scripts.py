@@ -94,7 +94,7 @@ STEPS = {
     "noise": ("noise", [], []),
     "noise's share": ("noise", ROOT, [("code.function", "sqrt", "left out")]),
     "attack": ("attack", [], []),
-    "attack's loss": ("attack", OTHER_SHARE, [("code.constant", "as with 0.7", 0.5)]),
+    "attack's loss": ("attack", OTHER_SHARE, [("code.constant", 0.7, 0.5)]),
     "views": ("views", [], []),
     "pairs": ("pairs", [], []),
     "pairs' temperature": ("pairs", COLDER, [("code.constant", 0.5, 0.25)]),

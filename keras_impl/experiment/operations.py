@@ -8,6 +8,7 @@ that code is changed in the graph: an operation's settings, the constants that i
 """
 
 import inspect
+import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -36,6 +37,7 @@ from parity.diagnose.experiment.operations import BY_SIGN, FIRST, LEFT_OUT, RESH
 from parity.runtime.experiment import Mask
 
 CAST, WHERE = "cast", "where"
+OPTIONAL = {"initial_state": "state", "mask": "mask"}  # arguments of layers, by what they are called
 AS_RUN, IN_TIME = "last step first", "first step first"  # how a layer that runs backwards returns its sequence
 NAMES = (RESHAPE, TRANSPOSE, CAST, ways.PAD, WHERE)
 # As they are when nothing is put in their place.
@@ -176,6 +178,11 @@ def graph_settings(
     the other side's module is given.
     """
     alike: dict[tuple[str, ...], list[Knob]] = {}
+    for layer, argument in itertools.product(layers, OPTIONAL):
+        is_layer = not isinstance(layer, keras.Model)  # models hand what they are given on to their layers
+        if is_layer and argument in inspect.signature(layer.call).parameters:
+            change, what = partial(_replaced, layer, partial(_without, argument)), OPTIONAL[argument]
+            yield Knob("missing", type(layer).__name__, "", AS_GIVEN, "operation", change, (LEFT_OUT,), what)
     for layer in (each for each in layers if isinstance(each, keras.layers.RNN)):
         if layer.go_backwards and layer.return_sequences:
             name, change = type(layer).__name__, partial(_replaced, layer, _flipped)
@@ -251,6 +258,13 @@ def _with_argument(node: Node, position: int, value: Any) -> AbstractContextMana
 def _replaced(operation: Operation, another: Callable[..., Any], value: Any) -> AbstractContextManager[Any]:
     """Return a context in which `another` gets an operation, what it is to be, and the arguments of a call."""
     return mock.patch.object(operation, "call", lambda *args, **kwargs: another(operation, value, args, kwargs))
+
+
+def _without(argument: str, layer: Any, _: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return what a layer returns that is not given an optional argument."""
+    given = inspect.signature(type(layer).call).bind(layer, *args, **kwargs)
+    given.arguments[argument] = None
+    return type(layer).call(*given.args, **given.kwargs)
 
 
 def _flipped(layer: Any, _: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

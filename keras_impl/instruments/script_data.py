@@ -19,6 +19,7 @@ from parity.config.pair import OF_BATCH, SAMPLE_WEIGHT, TARGET
 from parity.core.errors import UsageError
 from parity.doctor import rewrite
 from parity.pairs.script_counterparts import ignored_as
+from parity.pairs.script_names import first_alike
 from parity.pairs.script_records import IGNORED, Called
 from parity.pairs.script_steps import axes
 
@@ -78,15 +79,17 @@ class Fit(NamedTuple):
     @property
     def targets(self) -> dict[str, np.ndarray]:
         """Return the targets in the first batch, by their names in a pair."""
-        leaves = [] if self.y is None else keras.tree.flatten(self.y)
-        names = (f"{TARGET}.{number}" if number else TARGET for number in range(len(leaves)))
-        return {name: np.asarray(leaf) for name, leaf in zip(names, leaves, strict=True)}
+        return _numbered(TARGET, self.y)
+
+    @property
+    def weights(self) -> dict[str, np.ndarray]:
+        """Return the weights of the samples in the first batch, by their names in a pair, as those of the targets."""
+        return _numbered(SAMPLE_WEIGHT, self.sample_weight)
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
         """Return what the first batch holds, by name: inputs, targets, and weights of the samples."""
-        weight = {} if self.sample_weight is None else {SAMPLE_WEIGHT: np.asarray(self.sample_weight)}
-        return self.inputs | self.targets | weight
+        return self.inputs | self.targets | self.weights
 
     @property
     def labels(self) -> dict[str, list[str]]:
@@ -108,6 +111,14 @@ class Fit(NamedTuple):
             given.append(like(own, arrays[name] if whole is None else np.asarray(whole), samples))
         dtype = [keras.config.floatx() if each.dtype.kind == "f" else each.dtype for each in given]
         return keras.tree.pack_sequence_as(self.y, list(map(tf.constant, given, dtype)))
+
+    def weight(self, arrays: Mapping[str, np.ndarray], samples: int) -> Any:
+        """Return PyTorch's weights of the samples, by name, in the structure of the script's own.
+
+        Outputs that share their weights get the same ones. Where PyTorch's loss takes none, the script's own are 1.
+        """
+        given = [arrays.get(first, np.ones(samples)) for first in first_alike(self.weights).values()]
+        return keras.tree.pack_sequence_as(self.sample_weight, given)
 
     def arguments(self, tensors: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments of the model's call, whose tensors these are."""
@@ -151,6 +162,12 @@ class Fit(NamedTuple):
         if isinstance(self.x, dict):
             return dict(zip(self.x, tensors, strict=True))
         return keras.tree.pack_sequence_as(self.x, list(tensors))
+
+
+def _numbered(name: str, structure: Any) -> dict[str, np.ndarray]:
+    """Return the leaves of what a loss is given, by a name that is numbered from the second one on."""
+    leaves = [] if structure is None else keras.tree.flatten(structure)
+    return {f"{name}.{number}" if number else name: np.asarray(leaf) for number, leaf in enumerate(leaves)}
 
 
 def _is_state(value: Any) -> bool:
@@ -216,7 +233,7 @@ def inputs_of(batch: Mapping[str, Any], call: int) -> list[Any]:
     further = f"{TARGET}."
     if call > 1:
         return [each for name, each in batch.items() if name.startswith(f"{further}{call}.")]
-    return [each for name, each in batch.items() if name not in OF_LOSS and not name.startswith(further)]
+    return [each for name, each in batch.items() if name.partition(".")[0] not in OF_LOSS]
 
 
 def like(own: Any, array: np.ndarray, samples: int) -> np.ndarray:

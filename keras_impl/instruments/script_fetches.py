@@ -1,10 +1,10 @@
 """Where a script's loop takes batches from a dataset: what it makes of each, and what stands in its place.
 
 Many loops make the inputs of their models themselves, of a batch and of random numbers, or train several models. The
-steps of those begin where they take a batch, and not where they call a model. Copies of their models are kept as well.
+steps of those begin where they take a batch, and not where they call a model.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -292,26 +292,3 @@ def layers_of(model: keras.Model) -> list[Any]:
 
 def _together(layers: Mapping[str, Any]) -> Any:
     return Together(layers) if len(layers) > 1 else next(iter(layers.values()))
-
-
-Copy = tuple[Any, Any]  # a layer, and the model that it is a copy of
-
-
-def copies(models: Iterable[Any], layers: Sequence[Any]) -> list[Copy]:
-    """Return the layers beside models whose weights are equal to all of a model's, such as a target network."""
-    return [(each, of) for of in models if of.built for each in layers if each is not of and _holds(each, of)]
-
-
-def copy_to(pairs: Iterable[Copy]) -> list[Copy]:
-    """Give the weights of models to their copies, which are left to themselves then: none is returned."""
-    for each, of in pairs:
-        for variable, own in zip(each.weights, of.weights, strict=True):
-            variable.assign(own)
-    return []
-
-
-def _holds(layer: Any, model: Any) -> bool:
-    if not set(map(id, layer.weights)).isdisjoint(map(id, model.weights)):  # as what is within a Sequential has
-        return False
-    weights = [list(map(tf.convert_to_tensor, each.weights)) for each in (layer, model)] if layer.built else [[], []]
-    return 0 < len(weights[0]) == len(weights[1]) and all(map(np.array_equal, *weights))

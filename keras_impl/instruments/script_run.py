@@ -16,8 +16,9 @@ from keras.src.utils import file_utils
 from tensorflow.python.distribute.distribute_lib import _get_default_strategy
 from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
+from keras_impl.instruments.script_copies import Copy, copy_to
 from keras_impl.instruments.script_data import Begin, first_batch, fits, labels_of
-from keras_impl.instruments.script_fetches import Copy, copy_to
+from keras_impl.instruments.script_fetches import Together, layers_of
 from parity.core import script
 from parity.core.errors import UsageError
 from parity.core.patches import Left, Original, around
@@ -117,6 +118,11 @@ class Run(script.Script):
         self._resume()
         if self.updates > updates:
             raise UsageError(f"{self.name}: makes several updates in one tf.function")
+
+    def _parts(self) -> list[Any]:
+        """Return the layers within the model, which the loss may call, as a penalty does an embedding."""
+        own = self._model.layers if isinstance(self._model, Together) else [self._model]
+        return [each for model in own for each in layers_of(model)[1:]]
 
     def _is_left(self) -> bool:
         """Run the script on, and return whether it was left where it calls `fit`."""

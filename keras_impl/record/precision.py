@@ -8,6 +8,7 @@ where Keras's floats are float64, it would make them int64.
 """
 
 import inspect
+import itertools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -23,6 +24,7 @@ import tensorflow as tf
 from keras.src.backend.common import dtypes
 from keras.src.backend.tensorflow import nn
 from keras.src.dtype_policies.dtype_policy import DTypePolicy
+from tensorflow.python.data.ops.structured_function import StructuredFunctionWrapper
 from tensorflow.python.ops import ctc_ops
 
 from keras_impl.instruments.numbers import CONSTANT, MAKERS, functions, given_high, numbers_high, parts
@@ -90,13 +92,31 @@ def promoted(at: str) -> Iterator[list[str]]:
         if promotion not in promotions:
             promotions.append(promotion)
 
-    with applied(_patches(note)) if at == HIGH else lowered.defaults():
+    with _as_high(note) if at == HIGH else lowered.defaults():
         yield promotions
     # A layer makes its weights at its first call, when it has no path yet. So what was noted under BUILD is dropped if
     # it was noted under a layer as well.
     noted = [promotion.split(": ", 1) for promotion in promotions]
     in_layers = {what for place, what in noted if place != BUILD}
     promotions[:] = [f"{place}: {what}" for place, what in noted if place != BUILD or what not in in_layers]
+
+
+@contextmanager
+def _as_high(note: Callable[[str], None]) -> Iterator[None]:
+    """Promote what is computed in the block, but for what a dataset computes, whose numbers are those of a float32 run.
+
+    It takes arrays of float32 as they are, and TensorFlow computes nothing of tensors of two dtypes.
+    """
+    patches = list(_patches(note))
+    patched = [(each.getter(), each.attribute) for each in patches if isinstance(each, mock._patch)]
+    originals = [(owner, name, getattr(owner, name)) for owner, name in patched]
+
+    def traced(init: Original, *args: Any, **kwargs: Any) -> None:
+        with applied(itertools.starmap(mock.patch.object, originals)):
+            init(*args, **kwargs)
+
+    with around(StructuredFunctionWrapper, "__init__", traced), applied(patches):
+        yield
 
 
 def _patches(note: Callable[[str], None]) -> Iterator[Any]:

@@ -39,7 +39,7 @@ UNUSED = "unused:unused"  # stands for a function of a framework that no compare
 SLICE = re.compile(r"\s*-?\d*\s*:\s*-?\d*\s*(,\s*-?\d*\s*:\s*-?\d*\s*)*")
 LAST_AXIS = ", with the classes along its last axis; give torch_loss and keras_loss where they lie along another one"
 TARGET = "target"  # the input of this name is passed to the loss, not to the model, and so are those with a dot behind
-SAMPLE_WEIGHT = "sample_weight"  # in a training, this input weighs the samples' losses
+SAMPLE_WEIGHT = "sample_weight"  # in a training, this input weighs the samples' losses; of scripts also as above
 OF_BATCH = f"{TARGET}.batch"  # such ones of scripts whose steps make what their models are given of a batch
 
 
@@ -266,8 +266,11 @@ class Pair(BaseModel, frozen=True, tag="pair"):
 
     @property
     def further_targets(self) -> list[str]:
-        """Return the names of the inputs that a training step of the user's own takes beside those of the model."""
-        return [name for name in self.inputs if name.startswith(f"{TARGET}.")]
+        """Return the names of the inputs that a training step of the user's own takes beside those of the model.
+
+        Of scripts with several outputs these are also further weights of the samples.
+        """
+        return [name for name in self.inputs if name.startswith((f"{TARGET}.", f"{SAMPLE_WEIGHT}."))]
 
     def __post_init__(self) -> None:
         if self.train and not self.backward:

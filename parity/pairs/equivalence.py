@@ -144,7 +144,7 @@ def recorded_by_both(reference: Trace, candidate: Trace) -> tuple[Trace, Trace]:
     if any(hiding.values()):
         reference, candidate = hidden.without(reference, hiding), hidden.without(candidate, hiding)
     if not all(trace.manifest.training.returns_loss for trace in traces):
-        return hidden.without_losses(reference), hidden.without_losses(candidate)
+        return hidden.without_all(reference, hidden.LOSS), hidden.without_all(candidate, hidden.LOSS)
     return reference, candidate
 
 

@@ -36,6 +36,8 @@ from parity.trace.recorder import STATE
 
 INNER = ("activation", "input")
 FLATTEN = "flatten"  # the kind of such layers
+# How the keys begin of losses, and of what a whole model returns.
+LOSS, RETURNED = keys.key("loss", ""), keys.key("activation", MODEL)
 LOW, HIGH = keys.RUNS[:2]
 
 
@@ -163,13 +165,13 @@ def _waiting(traces: tuple[Trace, Trace], stem: str) -> set[str]:
     return {key for key in mine | theirs if keys.split(key)[0] == "gradient"} | set(filter(slot, mine ^ theirs))
 
 
-def without_losses(trace: Trace) -> Trace:
-    """Return the trace without its losses, as if none had been recorded."""
+def without_all(trace: Trace, beginning: str) -> Trace:
+    """Return the trace without the tensors whose keys begin so, as if none had been recorded."""
     files = trace.manifest.files
-    losses = {key for listed in files.values() for key in listed if keys.split(key)[0] == "loss"}
+    left_out = {key for listed in files.values() for key in listed if key.startswith(beginning)}
     stems = {name.rpartition("/")[2] for name in files}
-    kept = {name: [key for key in listed if key not in losses] for name, listed in files.items()}
-    return without(trace, dict.fromkeys(stems, losses)).replaced(files=kept)
+    kept = {name: [key for key in listed if key not in left_out] for name, listed in files.items()}
+    return without(trace, dict.fromkeys(stems, left_out)).replaced(files=kept)
 
 
 def _one_sided(

@@ -51,6 +51,8 @@ def _judged(reference: Trace, candidate: Trace, experiment: Experiment | None = 
         return examined(reference, candidate).result
     mapping = with_changing_buffers(mapping, reference)
     candidate = in_torchs_form(candidate.replaced(mapping=mapping))
+    if (matching := candidate.manifest.matching) and not matching.returns_alike:
+        reference, candidate = (hidden.without_all(each, hidden.RETURNED) for each in (reference, candidate))
     reference, candidate, traces, examination = _without_what_has_no_counterpart(
         *with_calls_alike(reference, candidate), pair, experiment
     )
@@ -126,7 +128,7 @@ def _without_what_has_no_counterpart(
     notes = list[str]()
     traces, examination = compared()
     if _is_loss_scaled(examination, reference, candidate):
-        reference, candidate = hidden.without_losses(reference), hidden.without_losses(candidate)
+        reference, candidate = (hidden.without_all(each, hidden.LOSS) for each in (reference, candidate))
         traces, examination = compared()
         traces.notes.append(
             "what the training steps differentiate is scaled on one side, or in other parts: no loss is compared"

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from parity.config.pair import Ignore
 from parity.core.errors import BackendError, UsageError
+from parity.pairs.activations.counterparts import is_output, outputs
 from parity.pairs.activations.layouts import given_orders, squeezed, unlike_axes
 from parity.pairs.activations.matching import match_in_order
 from parity.pairs.activations.modules import Surveyed, in_training, module
@@ -35,6 +36,9 @@ from parity.runtime.runner import Worker, begun, ended
 from parity.runtime.survey import Survey
 from parity.trace.mapping import MappedError, Mapping, Matching, PairContext, UnmappedError
 
+OTHER_OUTPUTS: Final = (
+    "what the models return, which is something else on each side, and other inputs: the losses are compared"
+)
 OUTSIDE: Final = (
     "keras: {} is made with the model and is no part of it: it was called on no tensor that comes from the model's "
     "inputs, so that what it returned is a constant, and it is not trained"
@@ -136,6 +140,10 @@ class _Preparation:
         self._backend, self._torch_backend = backend, torch_backend
         surveyed = place(folder, "torch")
         self.torch = Surveyed(survey.read(surveyed), survey.activations(surveyed))
+        own, theirs = outputs(self.torch.survey), outputs(keras)
+        self._returns_alike = not file.has_scripts or own == theirs
+        if not self._returns_alike:
+            self.torch = _without_outputs(self.torch)
         self.trials = Trials(self.torch, self._run)
         self._ran: dict[bytes, Surveyed] = {}
 
@@ -167,7 +175,8 @@ class _Preparation:
                 self._ran.clear()  # what a further run overwrites takes room on the disk for as long as it is mapped
             ran = _survey_keras(self.file, self._backend, self.folder, mapping)
             rehearsed = replace(ran.survey, rehearsal=self.keras.rehearsal)
-            self._ran[loaded] = ran._replace(survey=rehearsed)
+            ran = ran._replace(survey=rehearsed)
+            self._ran[loaded] = ran if self._returns_alike else _without_outputs(ran)
         return self._ran[loaded]
 
     def _read_as(self, reading: Reading) -> Proposal:
@@ -191,10 +200,26 @@ class _Preparation:
         matching, orders = match_in_order(self.torch, resolved.keras, resolved.mapping, given)
         matching = _without_shifted(matching, resolved.mapping)
         if self.file.has_scripts:
-            patterns = squeezed(self.torch.values, resolved.keras.values)
-            matching = replace(matching, layouts=patterns | matching.layouts)
+            patterns = squeezed(self.torch.values, resolved.keras.values) if self._returns_alike else {}
+            said = [] if self._returns_alike else [OTHER_OUTPUTS]
+            matching = replace(
+                matching,
+                layouts=patterns | matching.layouts,
+                not_compared=[*matching.not_compared, *said],
+                returns_alike=self._returns_alike,
+            )
         trains = self.file.pair.train is not None
         return (in_training(matching, self.torch.survey, resolved.keras.survey) if trains else matching), orders
+
+
+def _without_outputs(side: Surveyed) -> Surveyed:
+    """Return a survey without what the whole model returns, where the other side's returns something else.
+
+    In two scripts the loss tells whether it is the same that is made of it: a distance in one's loss, in the other's
+    model.
+    """
+    inner = [seen for seen in side.survey.outputs if not is_output(seen.key)]
+    return side._replace(survey=replace(side.survey, outputs=inner))
 
 
 def _without_shifted(matching: Matching, mapping: Mapping) -> Matching:

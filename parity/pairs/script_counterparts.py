@@ -117,6 +117,11 @@ def counterparts(pair: Pair, torch: Batches, names: Sequence[str], keras: Batche
         like = alike(numbers, theirs) or alike(own, theirs) or {}  # a mask is no ids where there are others
         ours = [name for name in ours if name in like.values() or torch[name].dtype.kind == "f"]
     if len(ours) != len(rest):
+        if rest and not ours:  # the others have names
+            raise UsageError(
+                f"{name_of(pair.keras)} alone gives its model {', '.join(rest)}, and nothing of which it is made tells "
+                f"how; give it to the model of {name_of(pair.torch)} as well, or compute it within Keras's model"
+            )
         raise UsageError(
             f"{name_of(pair.torch)} gives its model {count(len(torch), 'tensor')} ({', '.join(torch)}), "
             f"{name_of(pair.keras)} {len(names)} ({', '.join(names)}); expected the same inputs; where one makes its "

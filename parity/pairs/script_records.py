@@ -148,7 +148,8 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     modules, or layers, that its step calls one by one, each with what those before return, and in PyTorch's record
     `keras_chain`; `is_held`: whether Keras's loop has a target that no loss of Keras's and no dataset gives. `every`:
     after how many steps it updates its model, not of Keras's loop; `joined`: how many of PyTorch's are one step, where
-    they accumulate the gradients of one of Keras's batches, and in PyTorch's record `keras_joined` likewise.
+    they accumulate the gradients of one of Keras's batches, and in PyTorch's record `keras_joined` likewise. `apart`:
+    in words, how the targets of samples differ that both scripts' datasets have.
     """
 
     inputs: list[str]
@@ -188,6 +189,12 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True):
     every: int = 1
     joined: int = 1
     keras_joined: int = 1
+    apart: str = ""
+
+    @property
+    def compared_with(self) -> dict[str, int | None]:
+        """Return the number of the output that each tensor is compared with which PyTorch's loss takes, by name."""
+        return dict(zip((name for name in self.labels if name.startswith(OF_LOSS)), self.compared, strict=False))
 
 
 def write(folder: Path, trained: Trained, arrays: Mapping[str, Array], unlike: Mapping[str, Array] = {}) -> None:
@@ -210,6 +217,11 @@ def are_rows_of_ids(array: Array) -> bool:
     """Return whether an array holds rows with one number each that is not zero, as one-hot rows are."""
     is_row = array.dtype.kind == "f" and array.ndim > 1 and array.shape[-1] > 1
     return is_row and bool((np.count_nonzero(array, axis=-1) == 1).all())
+
+
+def of_stem(stem: str, arrays: Batches) -> dict[str, Array]:
+    """Return what a loss is given under a name, and under this with a number behind it."""
+    return {name: array for name, array in arrays.items() if name.partition(".")[0] == stem}
 
 
 def names_of_steps(keys: Iterable[str]) -> list[str]:

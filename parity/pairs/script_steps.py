@@ -27,6 +27,7 @@ from parity.pairs.script_records import (
     Fetched,
     Trained,
     are_rows_of_ids,
+    of_stem,
 )
 
 SCALE, CLEARLY, FEWEST = 1.5, 6, 8  # of data that is not of one scale: the factor, the certainty, the samples
@@ -88,10 +89,9 @@ def steps(fetched: Fetched | None, torch: Batches, keras_fetched: Fetched | None
         return None
     first = first_step(torch)
     batch, given = _of(first, BATCH), _of(first, GIVEN)
-    targets = [name for name in keras if name.partition(".")[0] == TARGET]
-    of_batch = _of(keras, BATCH)
-    if SAMPLE_WEIGHT in keras:  # all that a train_step takes may be data, and no target
-        of_batch |= {name: keras[name] for name in (*targets, SAMPLE_WEIGHT)}
+    targets, of_batch = list(of_stem(TARGET, keras)), _of(keras, BATCH)
+    if weights := of_stem(SAMPLE_WEIGHT, keras):  # all that a train_step takes may be data, and no target
+        of_batch |= {name: keras[name] for name in targets} | weights
         targets = []
     if (taken := alike(batch, of_batch)) is None:
         return None

@@ -17,9 +17,9 @@ from parity.config.pair import SAMPLE_WEIGHT, TARGET, Pair, PairInput, PairOutpu
 from parity.core.arrays import Array
 from parity.core.errors import BackendError, UsageError
 from parity.core.script import name_of
-from parity.pairs import script_counterparts, script_steps
+from parity.pairs import script_counterparts, script_steps, script_told
 from parity.pairs.file import PairFile
-from parity.pairs.script_names import with_names
+from parity.pairs.script_names import first_alike, with_names
 from parity.pairs.script_parts import outputs_by_shape, with_columns
 from parity.pairs.script_records import (
     BATCH,
@@ -33,6 +33,7 @@ from parity.pairs.script_records import (
     Trained,
     names_of_calls,
     names_of_steps,
+    of_stem,
     write,
 )
 from parity.pairs.script_steps import Steps, described
@@ -77,21 +78,22 @@ def _joined(file: PairFile, folder: Path, has_keras: bool) -> PairFile:
         shared = {name: described(torch.arrays[f"{name}@0"]) for name in names_of_calls(torch.arrays)}
     else:
         made = script_steps.steps(torch.trained.fetched, torch.arrays, keras.trained.fetched, keras.arrays)
-        shared = _shared_inputs(file.pair, torch, keras) if keras.trained.is_loop else None
+        shared = _shared_inputs(file.pair, torch, keras) if keras.trained.is_loop or keras.trained.epoch == 1 else None
     if keras and made and not made.fetched.function and (made.are_made or made.are_alike):
         return _of_batches(file, made, torch, keras.trained, folder)
     of_loss = [each for key, each in torch.arrays.items() if key.startswith(OF_LOSS) and key.endswith("@0")]
     has_mask, is_held = any(each.dtype == bool for each in of_loss), keras is not None and keras.trained.is_held
     # Which of several is which in the loop is not told, nor which the mask or the target is.
-    if shared and of_loss and (len(of_loss) > 1 or has_mask or is_held):
+    is_fit = keras is not None and not keras.trained.is_loop
+    if shared and of_loss and not is_fit and (len(of_loss) > 1 or has_mask or is_held):
         return _of_own_data(file, shared, torch, keras, folder)
     try:
         return _of_calls(file, torch, keras, folder)
     except UsageError:
+        if keras and made and (is_fit or not shared):
+            return _of_batches(file, made, torch, keras.trained, folder)
         if keras and shared:
             return _of_own_data(file, shared, torch, keras, folder)
-        if keras and made:
-            return _of_batches(file, made, torch, keras.trained, folder)
         raise
 
 
@@ -141,7 +143,7 @@ def _of_calls(file: PairFile, torch: Ran, keras: Ran | None, folder: Path) -> Pa
     left_out = (BATCH, FIRST, GIVEN, *(f"{name}@" for name in (*states, *(trained.of_beside if beside else ()))))
     of_calls = {key: array for key, array in torch.arrays.items() if not key.startswith(left_out)}
     held = told or named
-    arrays, of_loss = with_names(pair, of_calls, keras.arrays if keras else {}, held)
+    arrays, of_loss = with_names(pair, of_calls, keras.arrays if keras else {}, held, trained.compared_with)
     arrays, unlike = _apart(arrays, trained)
     first = script_steps.first_step(arrays)
     inputs, outputs = {name: described(array) for name, array in first.items()}, pair.outputs
@@ -160,7 +162,8 @@ def _of_calls(file: PairFile, torch: Ran, keras: Ran | None, folder: Path) -> Pa
     alone = [name for name, each in inputs.items() if each.only]
     own: dict[str, Any] = {"of_loss": of_loss, "states": states, "keras_states": theirs, "alone": alone}
     own |= {"keras_chain": keras.trained.chain, "is_held": keras.trained.is_held} if keras else {}
-    known = replace(trained, fetched=None, keras_early=early, are_told=bool(told), beside=beside, **own)
+    apart = script_told.other_targets(pair, inputs, torch.arrays | arrays, keras.arrays) if keras else ""
+    known = replace(trained, fetched=None, keras_early=early, are_told=bool(told), beside=beside, apart=apart, **own)
     write(folder / "torch", known, arrays, unlike)
     return _trained_on(file, folder / "torch", inputs, outputs, arrays, keras.trained if keras else None)
 
@@ -204,8 +207,7 @@ def _by_targets(torch: Trained, keras: Ran, held: Mapping[str, str]) -> dict[str
 
     `held`: PyTorch's arrays by Keras's inputs and targets.
     """
-    numbers = dict(zip((name for name in torch.labels if name.startswith(OF_LOSS)), torch.compared, strict=False))
-    targets = [numbers.get(held.get(name, "")) for name in keras.arrays if name.partition(".")[0] == TARGET]
+    targets = [torch.compared_with.get(held.get(name, "")) for name in of_stem(TARGET, keras.arrays)]
     ours, theirs = list(torch.outputs), keras.trained.targets
     if not len(targets) == len(theirs) == len(ours) or set(targets) != set(range(len(ours))):
         return {}
@@ -214,20 +216,26 @@ def _by_targets(torch: Trained, keras: Ran, held: Mapping[str, str]) -> dict[str
 
 
 def _shared_inputs(pair: Pair, torch: Ran, keras: Ran) -> dict[str, PairInput] | None:
-    """Return the inputs of two loops whose models are given the same in the first two steps; None if they are not."""
-    inputs = {}
+    """Return the inputs of two scripts whose models are given the same in the first two steps; None if they are not.
+
+    Of a fit each of whose epochs is one batch, as of a whole graph, an input that is the same tells that the samples
+    are: it is given PyTorch's others.
+    """
+    inputs, are_same, is_loop = dict[str, PairInput](), list[bool](), keras.trained.is_loop
     first = {name: torch.arrays[f"{name}@0"] for name in names_of_calls(torch.arrays)}
     try:
         for name, theirs in script_counterparts.counterparts(pair, first, keras.trained.inputs, keras.arrays).items():
             layout = script_steps.layout_of(pair, name, first[name], keras.arrays[theirs])
             for step, key in enumerate((theirs, f"{theirs}@1")):
                 given = torch.arrays.get(f"{name}@{step}", np.zeros(0))
-                if not np.array_equal(rearrange(given, layout) if layout else given, keras.arrays.get(key, given)):
-                    return None
-            inputs[name] = replace(described(first[name]), keras_layout=layout)
+                given = rearrange(given, layout) if layout else given
+                are_same.append(np.array_equal(given, keras.arrays.get(key if is_loop else theirs, given)))
+            named = "" if is_loop or theirs.isdigit() else theirs
+            inputs[name] = replace(described(first[name]), keras=named, keras_layout=layout)
     except UsageError:
         return None
-    return inputs
+    is_same = any(map(all, zip(are_same[::2], are_same[1::2], strict=True)))
+    return inputs if all(are_same) or (is_same and not is_loop) else None
 
 
 def _of_own_data(file: PairFile, inputs: dict[str, PairInput], torch: Ran, keras: Ran | None, folder: Path) -> PairFile:
@@ -265,14 +273,16 @@ def _with_keras(
 
     Raises UsageError if Keras's fit takes a target, or weights, that PyTorch's loss does not.
     """
-    for name in pair.loss_inputs:
+    weights = of_stem(SAMPLE_WEIGHT, keras.arrays)
+    weighing = {name for name in first_alike(weights).values() if len(weights) == 1 or (weights[name] != 1).any()}
+    for name in (TARGET, *weighing):
         if name in keras.arrays and name not in torch:
             what = "a target" if name == TARGET else "weights of the samples"
             raise UsageError(
                 f"{name_of(pair.keras)} gives {what} to fit, and the loss of {name_of(pair.torch)} takes no such "
                 "tensor beside what its model returns; expected scripts that train on the same batches"
             )
-    given = [name for name in torch if name.partition(".")[0] != TARGET and name != SAMPLE_WEIGHT]
+    given = [name for name in torch if name.partition(".")[0] not in (TARGET, SAMPLE_WEIGHT)]
     by_data = {held[name]: name for name in keras.trained.inputs if name in held}
     arrays = {name: torch[name] for name in given}
     theirs = by_data or script_counterparts.counterparts(pair, arrays, keras.trained.inputs, keras.arrays)

@@ -1,6 +1,7 @@
 """The values that a model returns, flattened to leaves, and the pairing of the leaves of two models.
 
-Leaves are paired by their keys if both models return some (mappings, named tuples, dataclasses), else by position.
+Leaves are paired by their keys if both models return some (mappings, named tuples, dataclasses, distributions), else by
+position.
 """
 
 import dataclasses
@@ -43,7 +44,18 @@ def parts(value: Any) -> list[tuple[str, Any]] | None:
         return [(str(name), part) for name, part in zip(names, value, strict=True)]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return [(field.name, getattr(value, field.name, None)) for field in dataclasses.fields(value)]
-    return None
+    return _parameters(value) if _is_distribution(value) else None
+
+
+def _is_distribution(value: Any) -> bool:
+    return hasattr(type(value), "log_prob") and hasattr(type(value), "batch_shape")
+
+
+def _parameters(distribution: Any) -> list[tuple[str, Any]]:
+    """Return the tensors, each once, and the further distributions that one holds."""
+    held = {id(each): (name, each) for name, each in reversed(vars(distribution).items())}
+    of_kind = [(name, each) for name, each in held.values() if hasattr(each, "dtype") or _is_distribution(each)]
+    return [(name.lstrip("_"), each) for name, each in reversed(of_kind)]
 
 
 def leaves(value: Any, is_tensor: Callable[[Any], bool], path: Path = (), named: bool = False) -> Iterator[Leaf]:

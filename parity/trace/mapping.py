@@ -158,6 +158,7 @@ class Matching(msgspec.Struct, frozen=True, kw_only=True):
     equal: list[str] = []
     hidden: list[str] = []  # those that float32 could not tell from it
     not_compared: list[str] = []  # sentences on returned values that are neither tensors nor numbers
+    returns_alike: bool = True  # whether the models return the same tensors; else none of these is compared
 
     @property
     def modules_with_inputs(self) -> set[str]:

@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from keras_impl.instruments.script_callbacks import Callbacks
+from keras_impl.instruments.script_copies import copies
 from keras_impl.instruments.script_data import fits, like
-from keras_impl.instruments.script_fetches import copies
 from keras_impl.record import calls
 from keras_impl.record.pair.script import Script
 from parity.core.errors import UsageError

@@ -4,7 +4,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 # Of all source; the goal is 48,000 lines in 330 files of at most 300. This file's log says what needed more, and why.
-LINES, FILES, LONGEST = 72_127, 454, 305
+LINES, FILES, LONGEST = 72_859, 458, 305
 
 
 def sizes(*packages: str) -> dict[str, int]:

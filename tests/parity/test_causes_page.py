@@ -22,7 +22,8 @@ OTHERS = ("expect.py", "coverage.py", "script_records.py", "script_targets.py", 
 # What operations.py and others make of a kind of layer and the name of a setting.
 OF_OPERATIONS = {
     "reshape.order", "concatenation.order", "split.order", "halves.order", "repeat.order", "gather.order", "lstm.order",
-    "gru.order", "simple_rnn.order", "mask.fill", "mask.missing", "top_k.normalisation", "loss.normalisation",
+    "gru.order", "simple_rnn.order", "mask.fill", "mask.missing", "state.missing", "top_k.normalisation",
+    "loss.normalisation",
     "loss.class_weight", "smooth_l1_loss.form",
     "cross_entropy.ignored", "normalize.axis", "roll.direction", "zero_padding.padding", "compile.loss_weights",
     "attention.window", "cast.dtype", "function.arguments", "layers.order",

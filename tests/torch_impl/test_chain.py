@@ -19,9 +19,10 @@ class Scaled(nn.Module):
 
 def noted(factor: object) -> tuple[Links, list[nn.Module]]:
     links, modules = Links(), [nn.Linear(3, 2), Scaled()]
-    first = modules[0](torch.ones(4, 3))
-    links.note(modules[0], (torch.ones(4, 3),), {}, first)
-    links.note(modules[1], (first, factor), {"pair": (2, 3)}, modules[1](first, factor))
+    x = torch.ones(4, 3)
+    first = modules[0](x)
+    links.note(modules[0], (x,), {}, first, {"input": x})
+    links.note(modules[1], (first, factor), {"pair": (2, 3)}, modules[1](first, factor), {"x": first})
     return links, modules
 
 
@@ -29,7 +30,7 @@ def test_a_chain_is_called_as_one_in_another_run() -> None:
     links, modules = noted(0.3)
     described = links.described(lambda module: type(module).__name__.lower(), modules.index)
     fetched = msgspec.json.decode(msgspec.json.encode(described), type=Fetched)
-    chain = Chain({"linear": modules[0], "scaled": modules[1]}, fetched.calls)
+    chain = Chain({"linear": modules[0], "scaled": modules[1]}, fetched)
     x = torch.randn(4, 3)
     whole = chain(x)
     assert torch.equal(whole, modules[1](modules[0](x), 0.3, (2, 3)))

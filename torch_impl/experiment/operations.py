@@ -11,13 +11,15 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
 
 from parity.diagnose.experiment import operations as ways
-from parity.diagnose.experiment.knobs import Knob
+from parity.diagnose.experiment.knobs import AS_GIVEN, Knob
 from parity.diagnose.experiment.masks import HIDDEN
 from parity.diagnose.experiment.operations import Operation, Order
 from torch_impl.instruments import call_chain, op_variants, source
 from torch_impl.instruments.call_chain import CODE, FUNCTIONS, REPEATS, SIGNED, TRANSPOSES, left_out
+from torch_impl.instruments.origins import tensors
 from torch_impl.instruments.windows import ARGUMENTS, PAD, POOLS, Function, Given, kind_of, of_pad, of_windows
 from torch_impl.record import calls
 
@@ -33,6 +35,7 @@ LOGIC = {"__and__": "&", "__or__": "|", "logical_and": "&", "logical_or": "|"}  
 COMPARED = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}  # what makes a mask
 WHERE, SUB, DETACH = "where", "sub", "detach"
 SQUARES = ("square", "pow")
+RECURRENT = ("gru", "lstm", "rnn_tanh", "rnn_relu")
 ATTENTION, SOFTMAX = "scaled_dot_product_attention", "softmax"
 ATTENTION_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
 
@@ -104,6 +107,7 @@ def _operations(name: str, number: int, args: tuple, kwargs: Given, result: Any)
     if name == EINSUM and len(args) > 2:
         others = {f"without operand {at}": partial(_without_operand, at) for at in range(1, len(args))}
         yield Operation(name, number, ways.SUM, "module", name, others)
+    yield from _of_state(name, number, args)
     x = args[0] if args else None
     if not isinstance(x, torch.Tensor) or not isinstance(result, torch.Tensor):
         return
@@ -132,6 +136,19 @@ def _operations(name: str, number: int, args: tuple, kwargs: Given, result: Any)
         )
     if name in FUNCTIONS or kind_of(name) in POOLS:
         yield Operation(name, number, ways.FUNCTION, CODE, name, {ways.LEFT_OUT: left_out})
+
+
+def _of_state(name: str, number: int, args: tuple) -> Iterator[Operation]:
+    """Yield a recurrent layer that is given a state, as if it began with zeros."""
+    if name in RECURRENT:
+        at = 1 if isinstance(args[1], tuple) or args[1].is_floating_point() else 2  # behind the sizes of packed batches
+        if any(each.any() for each in tensors(args[at])):
+            yield Operation(name, number, "missing", "state", AS_GIVEN, {ways.LEFT_OUT: partial(_without_state, at)})
+
+
+def _without_state(at: int, function: Function, args: tuple, kwargs: Given) -> Any:
+    zeros = tree_map(torch.zeros_like, args[at])
+    return function(*args[:at], zeros, *args[at + 1 :], **kwargs)
 
 
 def _of_two(name: str, number: int, args: tuple, result: torch.Tensor) -> Iterator[Operation]:

@@ -38,11 +38,6 @@ class Together(nn.Module):
         return tree_leaves([module(**inputs[name]) for name, module in self.named_children()])
 
 
-def parts_of(model: nn.Module) -> list[nn.Module]:
-    """Return the models that are trained as one, or that one itself."""
-    return list(model.children()) if isinstance(model, Together) else [model]
-
-
 class Chain(nn.Module):
     """Several modules as one; `first` is called first, and its arguments are those of the whole, with `further` ones.
 
@@ -80,8 +75,12 @@ class Chain(nn.Module):
 
     def taken(self, part: nn.Module, args: Any, kwargs: Any) -> Any:
         """Return what a part has returned within the whole. Raises UsageError if it is given something else here."""
-        expected = [] if part is self.first else map(id, tensors(self._given(part, [None] * len(self.further))))
-        if not set(expected) <= set(map(id, tensors((args, kwargs)))):
+        if part is self.first:
+            return self._returned[part]
+        given, expected = (
+            list(map(id, tensors(each))) for each in ((args, kwargs), self._given(part, [None] * len(self.further)))
+        )
+        if not set(expected) <= set(given) or len(given) > len(expected) + len(self._takes[part]):
             raise UsageError(
                 f"{type(part).__name__} is not given what the modules before it have returned last, as in the first "
                 "step; expected them to be called in turn, or one nn.Module that calls them"
@@ -100,6 +99,11 @@ class Chain(nn.Module):
 
     def _given(self, part: nn.Module, further: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
         return self._calls[part].given(further, tree_leaves(list(self._returned.values())))
+
+
+def parts_of(model: nn.Module) -> list[nn.Module]:
+    """Return the models that are trained as one, or that one itself."""
+    return list(model.children()) if isinstance(model, (Together, Chain)) else [model]
 
 
 class Links:
@@ -137,7 +141,7 @@ class Links:
 
             placed = tree_map(noted, (list(args), kwargs)) if is_link else ([], {})
             call = Called(layer=len(self._calls), args=placed[0], kwargs=placed[1])
-            self.are_one &= not self._calls or is_link or are_numbers or is_linked
+            self.are_one &= not self._calls or is_link or are_numbers or (is_linked and bool(own))
             self._takes[module] = {name: self._name(name) for name in own} if is_link or not self._calls else {}
             self._returned += tree_leaves(outputs) if is_link or not self._calls else []
             self._calls[module] = call if is_link else None

@@ -5,8 +5,6 @@ generated. The steps of those begin where they take a batch, and not where they 
 """
 
 import contextlib
-import math
-import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +13,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_flatten_with_path, tree_leaves, tree_map_with_path
+from torch.utils._pytree import tree_leaves, tree_map_with_path
 from torch.utils.data import Dataset, dataloader
 
 from parity.core import program
@@ -23,12 +21,8 @@ from parity.core.errors import UsageError
 from parity.core.patches import around, wrapping
 from parity.core.script import Sources
 from parity.pairs.script_records import BATCH, FIRST, GIVEN, Fetched
-from torch_impl.instruments import source
-
-Taken = dict[str, torch.Tensor]
-FIRST_SAMPLES = 32  # of a dataset, to know by them what the other script's data are
-MOST_SAMPLES, SECONDS = 2048, 1.0  # in which samples are looked for that are unlike those of the steps
-LARGER = 2  # times as large as all numbers of the steps
+from torch_impl.instruments import samples, source
+from torch_impl.instruments.samples import Taken
 
 
 class Fetch:
@@ -41,7 +35,7 @@ class Fetch:
         self.number, self.dataset, self.before = number, dataset, before
         # Whether it stands in for another one, with what no step has met, or one before it does.
         self.is_unlike = is_unlike or any(each.is_unlike for each in before)
-        self.batch = _leaves(batch)
+        self.batch = samples.leaves(batch)
         self.given: dict[nn.Module, Taken] = {}
         self.returned: list[list[int]] = []  # the shapes of what these have returned
         # What each of them is given of the batch, call by call: the number of the batch, from the last, and the name.
@@ -201,11 +195,11 @@ class Fetches:
         dataset = self._sources.number(iterator._dataset, source.line())
         if known is None:
             if dataset not in self._first:
-                self._first[dataset] = _first_samples(iterator)
+                self._first[dataset] = samples.first(iterator)
                 with contextlib.suppress(TypeError):  # of an iterable dataset
                     self._lengths[dataset] = len(iterator._index_sampler)
             of_steps = [each.batch for each in self._all if each.dataset == dataset]
-            unlike = _unlike(iterator, of_steps) if self.seeks_unlike and of_steps else None
+            unlike = samples.unlike(iterator, of_steps) if self.seeks_unlike and of_steps else None
             batch = batch if unlike is None else unlike
             waiting = [] if self.last is None or self.last.is_used else [*self.last.before, self.last]
             before = [] if any(each.dataset == dataset for each in waiting) else waiting
@@ -248,7 +242,7 @@ class Fetches:
         prefix = f"{part}." if known.parts > 1 else ""
 
         def given(path: Any, leaf: Any) -> Any:
-            return self._given.get(known.names.get(f"{prefix}{_name(path)}", ""), leaf)
+            return self._given.get(known.names.get(f"{prefix}{samples.name(path)}", ""), leaf)
 
         return tree_map_with_path(given, batch)
 
@@ -261,57 +255,6 @@ def _are_rows(batch: Any) -> bool:
     return len(tensors) > 1 and len(rows) == 1 and rows.pop() > 1 and not any(each.requires_grad for each in tensors)
 
 
-def _first_samples(iterator: Any) -> Taken:
-    """Return a batch of the first samples of an iterator's dataset, in its order; nothing if it has none."""
-    dataset = iterator._dataset
-    with contextlib.suppress(Exception), torch.random.fork_rng(devices=()):  # of the user's dataset
-        return _leaves(iterator._collate_fn([dataset[index] for index in range(min(FIRST_SAMPLES, len(dataset)))]))
-    return {}
-
-
-def _unlike(iterator: Any, of_steps: Sequence[Taken]) -> Any:
-    """Return a batch of an iterator's dataset with what those of the steps have not met; None if it has none.
-
-    That is the size of the last batch, numbers that are larger, or of another sign, and ids or masks of padding.
-    """
-    dataset, sampler, start = iterator._dataset, iterator._index_sampler, time.monotonic()
-    with contextlib.suppress(Exception), torch.random.fork_rng(devices=()):  # of the user's dataset
-        size, seen = sampler.batch_size, {name: _extent([each[name] for each in of_steps]) for name in of_steps[0]}
-        rest = 0 if sampler.drop_last else len(sampler.sampler) % size
-        rest -= rest > 1 and 2 * rest == size  # as a half may have another reason
-        chosen: dict[int, None] = {}
-        for index in range(0, len(dataset), -(-len(dataset) // MOST_SAMPLES)):
-            sample = _leaves(iterator._collate_fn([dataset[index]]))
-            if sum(_widens(seen[name], each) for name, each in sample.items()):
-                chosen[index] = None
-            if time.monotonic() - start > SECONDS:
-                break
-        indices = [*chosen, *(index for index in range(len(dataset)) if index not in chosen)]
-        if chosen or rest:
-            return iterator._collate_fn([dataset[index] for index in indices[: rest or size]])
-    return None
-
-
-def _extent(tensors: Sequence[torch.Tensor]) -> list[float]:
-    """Return the smallest and the largest number of some tensors."""
-    return [min(float(each.min()) for each in tensors), max(float(each.max()) for each in tensors)]
-
-
-def _widens(extent: list[float], sample: torch.Tensor) -> bool:
-    """Return whether a sample has numbers of a kind that lie outside of an extent, which is then made to hold them.
-
-    That is one that is LARGER, and of floats one of another sign, of integers one that is 0 or below, as padding is.
-    """
-    (least, most), (low, high) = extent, _extent([sample])
-    is_float = sample.is_floating_point()
-    is_lower = low < least and (low < 0 <= least if is_float else low <= 0)
-    is_larger = max(-low, high) > LARGER * max(-least, most, 0 if is_float else 1)
-    if (is_lower or is_larger) and math.isfinite(high - low):
-        extent[:] = min(low, least), max(high, most)
-        return True
-    return False
-
-
 def _are_equal(given: torch.Tensor, own: torch.Tensor) -> bool:
     return given.shape == own.shape and bool((given.cpu() == own.cpu()).all())
 
@@ -321,13 +264,3 @@ def _named(parts: Sequence[Taken]) -> Taken:
     if len(parts) == 1:
         return parts[0]
     return {f"{number}.{name}": each for number, part in enumerate(parts) for name, each in part.items()}
-
-
-def _leaves(batch: Any) -> Taken:
-    named = ((_name(path), leaf) for path, leaf in tree_flatten_with_path(batch)[0])
-    return {name: leaf.clone() for name, leaf in named if isinstance(leaf, torch.Tensor)}
-
-
-def _name(path: Any) -> str:
-    """Return the name of a part of a batch: its keys and indices."""
-    return ".".join(str(getattr(key, "key", getattr(key, "idx", key))) for key in path)

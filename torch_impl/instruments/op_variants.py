@@ -267,7 +267,7 @@ def counted(value: Any) -> Iterator[int]:
     """Yield how many rows a tensor has, and how many of its elements a mask chooses."""
     if isinstance(value, torch.Tensor) and value.ndim:
         yield len(value)
-        is_small = value.numel() <= MOST_COUNTED
+        is_small = value.numel() <= MOST_COUNTED and value.layout == torch.strided  # a sparse one is no mask
         if is_small and (value.dtype == torch.bool or bool(((value == 0) | (value == 1)).all())):
             yield int(value.sum())
 

@@ -116,11 +116,13 @@ def with_states(
 ) -> Callable[..., Any]:
     """Return the forward of a model with the options of a call, and zeros for the states, if these are left out.
 
+    What the call is given as a sparse tensor, the forward gives on in that layout, also if it is given a dense one.
     `names`: those of the states among its tensors; `args`, `kwargs`: of the call.
     """
     forward, signature, chosen = model.forward, inspect.signature(model.forward), options(kwargs)
     given = signature.bind_partial(*args, **kwargs).arguments
     states = {name: value for name, value in given.items() if name in {each.partition(".")[0] for each in names}}
+    layouts = {name: each.layout for name, each in given.items() if isinstance(each, torch.Tensor)}
     samples = next((len(each) for each in tree_leaves(args) if isinstance(each, torch.Tensor)), 0)
 
     def called(*args: Any, **kwargs: Any) -> Any:
@@ -130,9 +132,14 @@ def with_states(
         def zeros(state: torch.Tensor) -> torch.Tensor:
             return state.new_zeros([number if size == samples else size for size in state.shape], dtype=dtype)
 
-        own = {*signature.bind_partial(*args, **kwargs).arguments, *kwargs}  # the script may give them later on
+        bound = signature.bind_partial(*args, **kwargs)
+        for name, layout in layouts.items():
+            if layout != torch.strided and isinstance(dense := bound.arguments.get(name), torch.Tensor):
+                bound.arguments[name] = dense.to_sparse(layout=layout)
+        own = {*bound.arguments, *kwargs}  # the script may give them later on
         left_out = {name: tree_map(zeros, each) for name, each in states.items()} | chosen
-        return forward(*args, **kwargs, **{name: each for name, each in left_out.items() if name not in own})
+        left_out = {name: each for name, each in left_out.items() if name not in own}
+        return forward(*bound.args, **bound.kwargs, **left_out)
 
     own, is_optional = list[inspect.Parameter](), False
     for each in signature.parameters.values():
@@ -199,8 +206,13 @@ def _holds(module: nn.Module, weights: Mapping[str, torch.Tensor]) -> bool:
 
 def is_state(tensor: torch.Tensor, returned: Sequence[torch.Tensor]) -> bool:
     """Return whether a tensor is one of those that a model has returned before, or of zeros, with which it begins."""
-    before = (each for each in returned if each.shape == tensor.shape)
+    before, tensor = (each for each in returned if each.shape == tensor.shape), dense(tensor)
     return not tensor.any() or any(torch.equal(each.detach(), tensor.detach()) for each in before)
+
+
+def dense(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor, of a sparse one the same as a dense one."""
+    return tensor if tensor.layout == torch.strided else tensor.to_dense()
 
 
 def options(kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -126,6 +126,8 @@ class Run(script.Script):
                 self.beside.note(own, self.fetches.name(own), outputs)
                 self._data.tape.go_on()
             return outputs
+        if self._is_part(own):
+            return self.within(call, own, args, kwargs)
         self._trained_calls += 1
         may_train = torch.is_grad_enabled()
         if self._fetched and may_train:  # also in evaluation mode, as an attack is made
@@ -151,6 +153,11 @@ class Run(script.Script):
         if fetch:
             fetch.note(own, script_calls.tensors_of_call(self.name, own, args, kwargs), outputs)
         return outputs
+
+    def _is_part(self, module: nn.Module) -> bool:
+        """Return whether a module is one within the model, which the loss calls, as a penalty does an embedding."""
+        parts = parts_of(self._model) if self._model else []
+        return any(each is module for part in parts for each in part.modules() if each is not part)
 
     @property
     def _first(self) -> nn.Module | None:

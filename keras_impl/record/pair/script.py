@@ -22,8 +22,9 @@ import tensorflow as tf
 from greenlet import getcurrent
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
+from keras_impl.instruments.script_copies import Copy, copies, copy_to
 from keras_impl.instruments.script_data import Begin, Fit, arguments_of, fits, inputs_of, taken_of
-from keras_impl.instruments.script_fetches import Copy, Fetches, Together, Trained, copies, copy_to, layers_of
+from keras_impl.instruments.script_fetches import Fetches, Together, Trained, layers_of
 from keras_impl.instruments.script_run import ByHand, Run
 from keras_impl.instruments.script_targets import Targets
 from keras_impl.record import calls, precision
@@ -180,6 +181,8 @@ class Script(Run):
                 return self.within(call, self._stands_in.get(id(layer), layer), args, kwargs)
             with calls.unobserved():
                 return self.within(call, layer, args, kwargs)
+        if self._model is not None and layer is not self._first and layer in self._parts():
+            return self.within(call, self._stands_in.get(id(layer), layer), args, kwargs)
         self._called += 1
         early = self._early if self._early and self._called == self._early.call else None
         if not (self._tapes or self._model or early):
@@ -192,9 +195,7 @@ class Script(Run):
             with calls.unobserved():
                 return self._noted(call, layer, args, kwargs)
         if self._fetches.last and self._batch is None:
-            outputs = self._noted(call, layer, args, kwargs)
-            self.outputs = shapes_of(outputs, tf.is_tensor) if layer is self._first else self.outputs
-            return outputs
+            return self._noted(call, layer, args, kwargs)
         if layer is not self._first:
             if self._batch is not None and not self._chain:
                 names = f"{self._model.name} and {layer.name}"
@@ -205,13 +206,13 @@ class Script(Run):
             self.targets.begin_step(keras.tree.flatten(self._called_with(layer, args, kwargs).x))
             self._given = []
         args, kwargs = self._replaced(layer, args, kwargs)
-        outputs = self._noted(call, self._stands_in.get(id(layer), layer), args, kwargs)
-        self.outputs = shapes_of(outputs, tf.is_tensor)
-        return outputs
+        return self._noted(call, self._stands_in.get(id(layer), layer), args, kwargs)
 
     def _noted(self, call: Original, layer: Any, args: Any, kwargs: Any) -> Any:
         """Run a call, and note it if the script is seen for the first time."""
         outputs = self.within(call, layer, args, kwargs)
+        if layer is self._first and self._tapes:
+            self.outputs = shapes_of(outputs, tf.is_tensor)
         if self._batch is None:
             self._fetches.note(layer, (args, kwargs, outputs), bool(self._tapes), is_first=not self._backwards)
         return outputs

@@ -31,7 +31,7 @@ from parity.core.errors import UsageError
 from parity.core.patches import applied, left_with
 from parity.core.program import load
 from parity.data.pairs import PairData
-from parity.pairs import structure
+from parity.pairs import script_records, structure
 from parity.pairs.script_names import counted
 from parity.runtime.survey import Survey
 from parity.trace.keys import MODEL
@@ -46,7 +46,7 @@ class Batch(NamedTuple):
     inputs: dict[str, tf.Tensor]
     target: tf.Tensor
     canonical: tf.Tensor
-    sample_weight: tf.Tensor | None
+    sample_weight: Any  # a tensor, or those of several outputs
     further_targets: dict[str, tf.Tensor]
 
 
@@ -100,7 +100,8 @@ class Training:
         self._torch, self._layouts = torch, halves.layouts
         self._on_call, self._on_return = on_call, on_return
         self._setup = setup or Setup(case)
-        self._fit = fits.get(model)
+        self._fit, trained = fits.get(model), script_records.known(self.search)
+        self._keeps_data = bool(trained and trained.keeps_data)  # its `fit` has own targets
         self.callbacks = Callbacks(self._fit, model) if self._fit else None
         if self.pair.train.torch_loss and not (self.pair.train.keras_loss or self.is_own):
             raise UsageError("train.torch_loss is given without keras_loss; give both, or a model with a train_step")
@@ -154,15 +155,20 @@ class Training:
         weight = None if is_unweighted else data.sample_weight(number)
         array = losses.target(self.pair, data, number, self._torch)
         further = data.further_targets(number)
+        given = {TARGET: counted(array, weight), **further} | ({} if weight is None else {SAMPLE_WEIGHT: weight})
+        if self._keeps_data and self._fit:
+            given = self._fit.targets | self._fit.weights
         if self._fit and self._fit.y is not None and not self._fit.is_whole(taken_of(further)):
-            target = self._fit.target({TARGET: counted(array, weight)} | further, inputs)
+            target = self._fit.target(given, inputs)
         else:
             target = build.tensor(array, losses.layout(self.pair, self._torch, self._layouts, array.ndim))
-        given = self._fit.class_weight if self._fit else dict(enumerate(self.pair.train.class_weight))
-        if by_class := given or {}:
+        by_class = self._fit.class_weight if self._fit else dict(enumerate(self.pair.train.class_weight))
+        if by_class:
             of_classes = data_adapter_utils.class_weight_to_sample_weights(target, by_class)
             weight = of_classes if weight is None else weight * of_classes
-        weight = None if weight is None else build.tensor(weight)
+        elif self._fit and not given.keys().isdisjoint(self._fit.weights):
+            weight = self._fit.weight(given, len(next(iter(inputs.values()))))
+        weight = None if weight is None else keras.tree.map_structure(build.tensor, weight)
         return Batch(inputs, target, build.tensor(array), weight, build.tensors(self.pair, further))
 
     def step(self, number: int, record: Callable[[Step], None] = lambda _: None) -> None:

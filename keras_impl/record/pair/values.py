@@ -12,8 +12,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_impl.instruments.script_copies import copies, copy_to
 from keras_impl.instruments.script_data import fits
-from keras_impl.instruments.script_fetches import copies, copy_to
 from keras_impl.record import tree
 from keras_impl.record.pair import layers
 from keras_impl.record.pair.optimizers import Joint, rate

@@ -109,10 +109,12 @@ def penalised(asked: Parted, traces: tuple[Trace, Trace]) -> Cause | None:
 def kept(asked: Parted, traces: tuple[Trace, Trace]) -> Cause | None:
     """Return the cause of gradients to which one side adds those of an earlier update, which it has not set to zero.
 
-    Both may have been clipped since: so the two may be added with any weights, the same for all parameters.
+    Both may have been clipped since: so the two may be added with any weights, the same for all parameters that differ.
+    One of several optimizers may be that which has not.
     """
     steps = [{step: trace.of_kind("gradient", step) for step in range(asked.step + 1)} for trace in traces]
-    names = sorted(set.intersection(*(set(of[asked.step]) for of in steps)))
+    torch, keras = (of[asked.step] for of in steps)
+    names = sorted(name for name in torch if name in keras and not is_times(torch[name], keras[name], 1.0))
     waiting = {step for trace in traces for step in trace.manifest.training.waiting}  # parts of a sum that is meant
     earlier = [step for step in range(asked.step) if all(names and set(names) <= of[step].keys() for of in steps)]
     earlier = [step for step in earlier if step not in waiting]

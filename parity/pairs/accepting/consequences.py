@@ -17,6 +17,7 @@ from parity.config.pair import SUM, Expect
 from parity.core.groups import by_key
 from parity.diagnose.diagnosis import Examined
 from parity.pairs.accepting.evidence import Evidence
+from parity.pairs.activations.counterparts import is_output
 from parity.results import Cause
 from parity.trace import keys
 from parity.trace.keys import plain
@@ -54,7 +55,7 @@ class Consequences:
             return True
         if not self.may_follow(tensor):
             return False
-        if self.is_sum_of_outputs(tensor):
+        if self.is_sum_of_outputs(tensor) or self._is_of_cause(tensor):
             return True
         if tensor.kind in FORWARD:
             behind_update = tensor.turn > 0 and self.proportion.holds_later(tensor)
@@ -74,6 +75,10 @@ class Consequences:
     def is_sum_of_outputs(self, tensor: Unequal) -> bool:
         """Return whether a tensor is the sum of outputs that is made the loss of a pair without training."""
         return tensor.kind == "loss" and not self._evidence.trains
+
+    def _is_of_cause(self, tensor: Unequal) -> bool:
+        """Return whether the whole models return what they do at an accepted cause, perhaps in another shape."""
+        return is_output(tensor.name) and self._evidence.is_returned_by(tensor, self.places)
 
     def is_at_cause(self, tensor: Unequal) -> bool:
         """Return whether an accepted cause is one of this very tensor, and not of another kind of the same name."""

@@ -1,14 +1,16 @@
 """Read from a pair's traces how far apart an unequal tensor is, and whether it was a match in an earlier step."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cache, cached_property
 from typing import Literal, NamedTuple
+
+import numpy as np
 
 from parity.config.pair import Pair
 from parity.core.arrays import Array
 from parity.pairs.activations.counterparts import is_output
 from parity.trace import keys
-from parity.trace.keys import MODEL
+from parity.trace.keys import MODEL, plain
 from parity.trace.manifest import Trace
 from parity.verdict import kernel
 from parity.verdict.rule import Rule
@@ -101,6 +103,17 @@ class Evidence:
         model = self._traces[0].case.model
         return isinstance(model, Pair) and model.train is not None
 
+    def is_returned_by(self, tensor: Unequal, places: Collection[str]) -> bool:
+        """Return whether a tensor holds, on both sides, what a module at one of these places returns, in its order."""
+        step, key = self._step(keys.step_file(tensor.step)), self._key(tensor)
+        sides = step.reference_high, step.candidate_high
+        named = [
+            each for each in sides[0] if keys.split(each)[0] == tensor.kind and plain(keys.split(each)[1]) in places
+        ]
+        return any(
+            all(key in of and _are_equal(of[key], of.get(each)) for of in sides) for each in named if each != key
+        )
+
     def moved_alike_before(self, tensor: Unequal) -> bool:
         """Return whether a tensor was a match in an earlier step without being all zeros."""
         sizes = map(self.size, self._earlier_matches(tensor))
@@ -144,3 +157,7 @@ class Evidence:
         reference, candidate = self._traces
         high, low = ((reference.open(run, stem), candidate.open(run, stem)) for run in ("high", "low"))
         return Step(*high, *low, None)
+
+
+def _are_equal(one: Array, other: Array | None) -> bool:
+    return other is not None and np.array_equal(one.ravel(), other.ravel(), equal_nan=True)

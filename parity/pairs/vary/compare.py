@@ -60,6 +60,8 @@ def vary(
     """
     if result.verdict not in PASSED:
         return None
+    if context.matching and not context.matching.returns_alike:
+        return None
     scratch = folder / "variations"
     shutil.rmtree(scratch, ignore_errors=True)  # an earlier run that was killed may have left it
     unshared: list[VariationResult] = []

@@ -16,7 +16,8 @@ PARTS = {
     "forward": "forward", "fwd": "forward", "backward": "backward", "bwd": "backward", "reverse": "backward",
     "encoder": "encoder", "enc": "encoder", "decoder": "decoder", "dec": "decoder",
     "shortcut": "shortcut", "downsample": "shortcut", "skip": "shortcut", "residual": "shortcut",
-    "cross": "cross", "left": "left", "right": "right", "mean": "mean", "mu": "mean", "var": "var", "logvar": "var",
+    "cross": "cross", "left": "left", "right": "right", "mean": "mean", "means": "mean", "mu": "mean", "mus": "mean",
+    "var": "var", "logvar": "var", "sigma": "var", "sigmas": "var", "std": "var",
     "actor": "actor", "policy": "actor", "critic": "critic", "in": "in", "input": "in", "hidden": "hidden",
 }  # fmt: skip
 SAME = {

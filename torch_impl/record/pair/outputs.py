@@ -48,7 +48,7 @@ def describe_returned(pair: Pair, outputs: Any) -> returned.Returned:
 
 
 def flat(value: Any) -> Iterator[torch.Tensor]:
-    """Yield every tensor in nested tuples, lists, dicts and dataclasses; other objects are not looked into."""
+    """Yield every tensor in nested tuples, lists, dicts, dataclasses and distributions, not in other objects."""
     return (leaf.value for leaf in returned.leaves(value, _is_tensor) if _is_tensor(leaf.value))
 
 

@@ -28,6 +28,7 @@ from parity.runtime.survey import Law, Module, Survey, Weight
 from parity.trace.summary import LARGE
 from parity.trace.tensorfile import Writer
 from torch_impl.instruments import devices
+from torch_impl.instruments.script_calls import dense
 from torch_impl.record import calls, lowered, precision, tree, weights
 from torch_impl.record.masks import Masks
 from torch_impl.record.pair import values
@@ -193,7 +194,7 @@ def batches(job: BatchesJob) -> None:
         model = script()
         with masks.drawn(model) if is_alone else nullcontext():  # as it is recorded, to be compared with that
             for number, given in enumerate(run.batches(job.case.steps)):
-                arrays |= {f"{name}@{number}": each.detach().cpu().numpy() for name, each in given.items()}
+                arrays |= {f"{name}@{number}": dense(each).detach().cpu().numpy() for name, each in given.items()}
                 masks.on_step()
                 if is_alone and number == job.case.steps - 1:
                     ends = {name: digest([(name, weights.array(each))]) for name, each in run.parameters()}
