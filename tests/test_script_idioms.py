@@ -1361,8 +1361,10 @@ for step in range(8):
 STANDARDIZED = (
     """
 import numpy as np
-x = torch.tensor(np.random.default_rng(0).normal(300, 2, (2000, 10)).astype("float32"))
-data = TensorDataset(x, torch.randn(2000, 1))
+rng = np.random.default_rng(0)
+x, y = rng.normal(300, 2, (2000, 10)).astype("float32"), rng.normal(size=(2000, 1)).astype("float32")
+x, y = torch.from_numpy(x), torch.from_numpy(y)
+data = TensorDataset(x, y)
 class Standardize(nn.Module):
     def __init__(self, x):
         super().__init__()
