@@ -119,10 +119,11 @@ class Run(script.Script):
         if self.updates > updates:
             raise UsageError(f"{self.name}: makes several updates in one tf.function")
 
-    def _parts(self) -> list[Any]:
-        """Return the layers within the model, which the loss may call, as a penalty does an embedding."""
-        own = self._model.layers if isinstance(self._model, Together) else [self._model]
-        return [each for model in own for each in layers_of(model)[1:]]
+    def _is_part(self, layer: Any) -> bool:
+        """Return whether a layer is one within the model, which the loss calls, as a penalty does an embedding."""
+        parts = self._model.layers if isinstance(self._model, Together) else [self._model]
+        inner = (each for part in parts for each in layers_of(part)[1:])
+        return self._model is not None and any(each is layer for each in inner)
 
     def _is_left(self) -> bool:
         """Run the script on, and return whether it was left where it calls `fit`."""

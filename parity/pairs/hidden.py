@@ -36,8 +36,7 @@ from parity.trace.recorder import STATE
 
 INNER = ("activation", "input")
 FLATTEN = "flatten"  # the kind of such layers
-# How the keys begin of losses, and of what a whole model returns.
-LOSS, RETURNED = keys.key("loss", ""), keys.key("activation", MODEL)
+LOSS, RETURNED = keys.key("loss", ""), keys.key("activation", MODEL)  # how their keys begin
 LOW, HIGH = keys.RUNS[:2]
 
 

@@ -181,7 +181,7 @@ class Script(Run):
                 return self.within(call, self._stands_in.get(id(layer), layer), args, kwargs)
             with calls.unobserved():
                 return self.within(call, layer, args, kwargs)
-        if self._model is not None and layer is not self._first and layer in self._parts():
+        if layer is not self._first and self._is_part(layer):
             return self.within(call, self._stands_in.get(id(layer), layer), args, kwargs)
         self._called += 1
         early = self._early if self._early and self._called == self._early.call else None
